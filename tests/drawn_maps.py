@@ -35,10 +35,10 @@ def words_fit_their_cells(axes: Axes, most: int) -> bool:
 def dots(axes: Axes) -> set[tuple[int, int]]:
     """Layer and head of the cells that have a dot."""
     (found,) = [own for own in axes.collections if isinstance(own, PathCollection)]
-    return {(round(y), round(x)) for x, y in np.asarray(found.get_offsets())}
+    return {(int(y), int(x)) for x, y in np.asarray(found.get_offsets())}
 
 
 def pale(axes: Axes) -> set[tuple[int, int]]:
     """Layer and head of the cells whose interval holds 0."""
     veils = [box for box in axes.patches if isinstance(box, Rectangle) and box.get_alpha()]
-    return {(round(box.get_y() + 0.5), round(box.get_x() + 0.5)) for box in veils}
+    return {(round(box.get_y()), round(box.get_x())) for box in veils}

@@ -95,8 +95,8 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
             axes.invert_yaxis()
             style.heading(axes, block.titles[number], across_map)
             below, beside = (keys if is_last else []), (queries if is_first else [])
-            axes.set_xticks(range(0, len(below), step), below[::step], rotation=90, **font)
-            axes.set_yticks(range(0, len(beside), step), beside[::step], **font)
+            axes.set_xticks(np.arange(0, len(below), step) + 0.5, below[::step], rotation=90, **font)
+            axes.set_yticks(np.arange(0, len(beside), step) + 0.5, beside[::step], **font)
     add_bar(figure, scale, _SIDE - 0.12)
     return figure
 

@@ -8,17 +8,20 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import seaborn as sns
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import QuadMesh
-from matplotlib.colors import Colormap, ListedColormap, Normalize
+from matplotlib.colorbar import Colorbar
+from matplotlib.colors import Colormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headlens.plots.axis_labels import FAMILY, drawable_text
-from headlens.plots.head_grid import TOP, Entries, Panel, Sheet
 from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_SIZE, TICK_SIZE, fold, ink_on
+
+Entries = npt.NDArray[np.generic]  # of any kind, (layers, heads)
 
 BAR_WIDTH, TALLEST_BAR = 0.12, 2.6
 BAR_SLOT = 0.72  # one colour bar with ticks and two lines of label
@@ -28,7 +31,7 @@ Ends = Literal["neither", "both", "min", "max"]
 
 @dataclass(frozen=True)
 class Scale:
-    """A colour scale: the label of its bar (with the unit), its limits and matplotlib's name of the colours.
+    """A colour scale: the label of its bar (with the unit) or none, its limits and matplotlib's name of the colours.
 
     `beyond` says at which ends there are values outside of the limits, as matplotlib's `extend` has it.
     """
@@ -62,33 +65,39 @@ class Scale:
         return ink_on((float(red), float(green), float(blue)))
 
 
-def paint(axes: Axes, panel: Panel, scale: Scale) -> QuadMesh:
-    """Colours the cells of a panel: grey where a head has no value, hatched where there is no head."""
-    mesh_edges = edges(panel.values.shape)
-    ground = np.ma.masked_where(~panel.present, np.zeros(panel.values.shape))
-    axes.pcolormesh(*mesh_edges, ground, cmap=ListedColormap([MISSING]), edgecolors="white", linewidth=0.3)
-    # Hatched, since the middle of a scale may be all but white.
-    mark_cells(axes, ~panel.present, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0)
-    values = np.ma.masked_invalid(panel.values)
-    return axes.pcolormesh(*mesh_edges, values, edgecolors="white", linewidth=0.3, **scale.limits)
+NO_SCALE = Scale("")
+
+
+def draw_cells(axes: Axes, values: npt.NDArray[np.floating], **looks: Any) -> None:
+    """Draws cells (rows, columns), the first row at the bottom: row 2 is from 2 to 3; no colour where there is NaN.
+
+    Args:
+        axes: whose limits are set, and which have no ticks then.
+        values: of the cells.
+        looks: as `seaborn.heatmap` takes them, such as `Scale.limits`.
+    """
+    figure = axes.get_figure(root=True)
+    canvas = figure.canvas if figure is not None else None
+    labels = {"xlabel": axes.get_xlabel(), "ylabel": axes.get_ylabel()}
+    if figure is not None:
+        FigureCanvasBase(figure)  # seaborn draws the figure after each heatmap; this canvas does not
+    sns.heatmap(values, ax=axes, cbar=False, xticklabels=False, yticklabels=False, **looks)
+    if figure is not None and canvas is not None:
+        figure.set_canvas(canvas)
+    axes.set(ylim=(0, len(values)), **labels)
 
 
 def colour_cells(axes: Axes, values: npt.NDArray[np.floating], scale: Scale, **looks: Any) -> None:
-    """Colours cells (rows, columns) that stand at whole numbers; grey where there is no value."""
+    """Draws cells on grey, which is seen where there is no value."""
     axes.set_facecolor(MISSING)
-    axes.pcolormesh(*edges(values.shape), np.ma.masked_invalid(values), **scale.limits, **looks)
-
-
-def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
-    """Returns the borders of the cells along heads and along layers."""
-    return np.arange(shape[1] + 1) - 0.5, np.arange(shape[0] + 1) - 0.5
+    draw_cells(axes, values, **scale.limits, **looks)
 
 
 def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], letters: int = 5) -> None:
     """Writes a word into each cell; none where cells are too small to be read.
 
     Args:
-        axes: axes whose cells stand at whole numbers.
+        axes: with cells as `draw_cells` has them.
         words: text (layers, heads).
         inks: colours of the text (layers, heads).
         cell: width and height of a cell, inches.
@@ -99,7 +108,7 @@ def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], 
         if word and size >= SMALLEST_SIZE:
             # Words of one line stand on one line with their neighbours, also where letters reach below it.
             across: Any = "center" if "\n" in str(word) else "center_baseline"
-            text = axes.text(head, layer, drawable_text(str(word)), ha="center", va=across, linespacing=1.0)
+            text = axes.text(head + 0.5, layer + 0.5, drawable_text(str(word)), ha="center", va=across, linespacing=1.0)
             text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]))
 
 
@@ -117,31 +126,23 @@ def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> floa
 def mark_cells(axes: Axes, marked: npt.NDArray[np.bool_], **looks: Any) -> None:
     """Draws a rectangle over every marked cell (layers, heads), which looks as matplotlib is told."""
     for layer, head in np.argwhere(marked):
-        axes.add_patch(Rectangle((head - 0.5, layer - 0.5), 1, 1, **looks))
+        axes.add_patch(Rectangle((head, layer), 1, 1, **looks))
 
 
-def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
-    """Draws colour bars at the side of a sheet, beside its first row, or each `below` the other beside its panel."""
-    if below:
-        height = sheet.figure.get_figheight()
-        tops = [height * (1 - axes.get_position().y1) for axes in sheet.axes[0]]
-        for scale, top in zip(scales, tops, strict=False):
-            add_bar(sheet.figure, scale, sheet.side - 0.1, top - 0.1, tallest=tops[1] - tops[0] - 0.1)
-        return
-    room = sheet.figure.get_figheight() - sheet.top - sheet.note - 0.4
-    for number, scale in enumerate(scales):
-        add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2, min(TALLEST_BAR, room))
-
-
-def bar_beside(figure: Figure, scale: Scale, axes: Any, **place: Any) -> None:
-    """Draws a colour bar at the side of axes that matplotlib lays out."""
-    bar = figure.colorbar(scale.mappable, ax=axes, **{"aspect": 25, **place})
-    bar.ax.tick_params(labelsize=TICK_SIZE)
-    bar.set_label(drawable_text(scale.label), fontsize=LABEL_SIZE, color=INK)
+def bar_beside(figure: Figure, scale: Scale, axes: Any, length: float, **place: Any) -> Colorbar:
+    """Draws a colour bar at the side of axes that matplotlib lays out and that are about so many inches high."""
+    shrink = min(1.0, TALLEST_BAR / length)
+    looks: dict[str, Any] = {"shrink": shrink, "anchor": (0, 1), "aspect": shrink * length / BAR_WIDTH, "pad": 0.02}
+    looks |= place
+    bar = figure.colorbar(scale.mappable, ax=axes, extend=scale.beyond, **looks)
+    bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.5, pad=1.5, colors=INK)
+    bar.outline.set_linewidth(0.5)
+    bar.set_label(fold(scale.label, looks["shrink"] * length, LABEL_SIZE), fontsize=LABEL_SIZE, color=INK)
+    return bar
 
 
 def add_bar(
-    figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = TALLEST_BAR
+    figure: Figure, scale: Scale, from_right: float, from_top: float = 0.45, tallest: float = TALLEST_BAR
 ) -> None:
     """Draws a vertical colour bar: its left edge and upper end so many inches from the figure's right and top."""
     width, height = figure.get_size_inches()

@@ -10,22 +10,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from headlens.heads import STACKS, Head
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY
-from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, page_width
+from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.cell_drawing import NO_SCALE, Entries, Scale, bar_beside, draw_cells, mark_cells
 
 Grid = npt.NDArray[np.float64]
-Entries = npt.NDArray[np.generic]  # of any kind, (layers, heads)
 
 # inches
-LEFT, BOTTOM, GAP, TOP, LINE = 0.40, 0.42, 0.12, 0.25, 0.135
-NOTE_LINE = 0.12
 LARGEST_CELL, CLEAR_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.12, 0.05, 0.40
-SMALLEST_SLOT, SMALLEST_SHEET, TALLEST_SHEET = 1.5, 2.1, 9.2
+SIDE, NARROWEST, LOWEST_SHEET = 0.45, 1.1, 1.0  # beside the cells of a panel; least width of cells, and height
+TOP, LINE = 0.25, 0.135
+BAR = 0.85  # a colour bar with its ticks and label
+_LINE, _WORDS = 0.55, 0.9  # about: of words by line of panels, and around all
 
 
 class StackRows(NamedTuple):
@@ -43,26 +45,31 @@ class StackRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One grid to be drawn: `values` (layers, heads), NaN where there is no value; `present`: such a head exists."""
+    """One grid to be drawn.
+
+    Args:
+        title: above it.
+        values: (layers, heads), NaN where there is no value.
+        present: whether there is such a head.
+        scale: its colours.
+        across: what its columns are.
+        columns: their names; none for numbers.
+    """
 
     title: str
     values: Grid
     present: npt.NDArray[np.bool_]
+    scale: Scale = NO_SCALE
+    across: str = "head"
+    columns: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """A figure with axes laid out like the panels, the size of a cell, and the room at the side, top and for the note.
-
-    All in inches.
-    """
+class Sheet(NamedTuple):
+    """A figure with axes laid out like the panels, and the width and height of a cell in inches."""
 
     figure: Figure
     axes: list[list[Axes]]
     cell: tuple[float, float]
-    side: float
-    top: float = TOP
-    note: float = 0.0
 
 
 def head_name(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
@@ -101,10 +108,10 @@ def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.n
     return grid
 
 
-def panel(rows: pd.DataFrame, values: Grid, title: str) -> Panel:
+def panel(rows: pd.DataFrame, values: Grid, title: str, scale: Scale = NO_SCALE) -> Panel:
     """Returns a panel of one value per row of a table."""
     present = scatter_grid(rows, np.ones(len(rows), bool), empty=False).astype(bool)
-    return Panel(title, scatter_grid(rows, values).astype(np.float64), present)
+    return Panel(title, scatter_grid(rows, values).astype(np.float64), present, scale)
 
 
 def flow(panels: Sequence[tuple[str, Panel]], most_heads: int = 26) -> list[list[Panel]]:
@@ -127,107 +134,131 @@ def flow(panels: Sequence[tuple[str, Panel]], most_heads: int = 26) -> list[list
 def head_grid_figure(
     rows: Sequence[Sequence[Panel]],
     title: str,
-    side: float = 0.0,
-    foot: float = 0.0,
+    *,
+    note: Callable[[tuple[float, float]], str] = lambda _: "",
     tallest_cell: float = 0.30,
     lowest_cell: float = 0.0,
-    note: Callable[[tuple[float, float]], str] = lambda _: "",
+    handles: Sequence[Artist] = (),
 ) -> Sheet:
-    """Makes a figure with one pair of axes per panel, `side` inches free on the right and `foot` at the bottom.
+    """Draws panels in colours, with a bar for every scale that has a label; all is in its final place then.
 
     Cells are as large as fits a page, and equally large in all panels. In a column, the panels of a row stand below
-    each other where they would be too small. Below the foot stands a note, which may depend on the size of a cell.
+    each other where they would be too small.
+
+    Args:
+        rows: the panels.
+        title: of the figure.
+        note: returns what stands below all, given the size of a cell.
+        tallest_cell: inches.
+        lowest_cell: inches.
+        handles: of a legend, under the note.
     """
-    page = sheet_width(rows, side)
-    lines = _lines(rows, side, page)
-    cell_width = min(_cell_width(line, page, side) for line in lines)
-    slots = _slots(lines, cell_width)
-    width = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
-    top = first_top = TOP + style.further_lines(title, width)
+    scales = _scales(rows)
+    lines, page = _lines(rows, len(scales))
+    # Where panels stand below each other, every scale stands beside its own.
+    is_single = max(map(len, lines)) == 1
+    bars = BAR * (min(1, len(scales)) if is_single else len(scales))
+    heads = [max(line[i].values.shape[1] for line in lines if len(line) > i) for i in range(max(map(len, lines)))]
+    layers = [max(item.values.shape[0] for item in line) for line in lines]
+    room = page - bars - SIDE * len(heads)
+    usual = min(LARGEST_CELL, room / sum(heads))
+    # Panels have some room for their titles, however few their heads.
+    heads = [max(count, round(NARROWEST / max(usual, SMALLEST_CELL))) for count in heads]
+    wide = max(SMALLEST_CELL, min(LARGEST_CELL, room / sum(heads)))
+    width = max(style.COLUMN_WIDTH, page - room + wide * sum(heads))
     # Cells are as high as asked for, but so that all lines fit a sheet and panels are not too low.
-    deepest = [max(item.values.shape[0] for item in line) for line in lines]
-    wanted = max(min(cell_width, tallest_cell), lowest_cell, LOWEST_PANEL / max(deepest))
-    room = TALLEST_SHEET - top - sum(_row_height(line, slots, 0.0) for line in lines)
-    cell = cell_width, max(SMALLEST_CELL, min(wanted, room / sum(deepest)))
-    # A colour bar needs some height for its label.
-    told = style.fold(note(cell), width - 0.16, style.TICK_SIZE)
-    note_height = NOTE_LINE * (told.count("\n") + 1) if told else 0.0
-    needed = top + sum(_row_height(line, slots, cell[1]) for line in lines) + foot + note_height
-    height = max(SMALLEST_SHEET if side else 0.0, needed)
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    if told:
-        below = figure.text(0.08 / width, 0.06 / height, told, fontsize=style.TICK_SIZE, color=style.INK)
-        below.set(fontfamily=FAMILY, va="bottom")
+    least = max(lowest_cell, LOWEST_PANEL / max(layers), (LOWEST_SHEET if scales else 0.0) / sum(layers))
+    most = (style.TALLEST - _LINE * len(lines) - _WORDS) / sum(layers)
+    high = max(SMALLEST_CELL, min(max(min(wide, tallest_cell), least), most))
+    figure = style.constrained_figure(width, high * sum(layers) + _LINE * len(lines) + _WORDS, title)
+    grid = figure.subplots(len(lines), len(heads), squeeze=False, width_ratios=heads, height_ratios=layers)
     in_order = []
-    for line in lines:
-        for item, slot, left in zip(line, slots, np.cumsum([0, *slots[:-1]]), strict=False):
-            layers, heads = item.values.shape
-            low = height - top - _title_height(line, slots) - layers * cell[1]
-            place = (left + LEFT) / width, low / height, heads * cell[0] / width, layers * cell[1] / height
-            in_order.append(axes := figure.add_axes(place))
-            style.dress(axes, "head", "layer")
-            style.heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
-            number_axes(axes, item.values.shape, cell)
-        top += _row_height(line, slots, cell[1])
+    for line, places, deep in zip(lines, grid, layers, strict=True):
+        for column, (axes, count) in enumerate(zip(places, heads, strict=True)):
+            if column >= len(line):
+                axes.remove()
+                continue
+            _paint(axes, line[column])
+            style.dress(axes, line[column].across, "" if column else "layer")
+            style.heading(axes, line[column].title, wide * count + SIDE - 0.1)
+            number_axes(axes, line[column].values.shape, (wide, high))
+            if line[column].columns:
+                _name_columns(axes, line[column].columns, wide)
+            axes.set(xlim=(0, count), ylim=(0, deep))
+            in_order.append(axes)
+    for number, scale in enumerate(scales):
+        beside = slice(None)
+        if is_single and len(scales) > 1:
+            # Low panels lend the bar the height of the next ones.
+            own = next(n for n, line in enumerate(lines) if line[0].scale == scale)
+            each_has = len(lines) // len(scales)
+            is_high = high * layers[own] >= LOWEST_SHEET
+            beside = slice(own, own + 1) if is_high else slice(number * each_has, (number + 1) * each_has)
+        deep = layers[beside] if is_single else layers
+        bar_beside(figure, scale, in_order[beside], high * sum(deep) + _LINE * (len(deep) - 1))
+    told = style.fold(note((wide, high)), width - 0.16, style.TICK_SIZE)
+    if handles:
+        legend = figure.legend(handles=handles, loc="outside lower left", ncols=4, title=told, **style.LEGEND)
+        legend.set(alignment="left")
+        legend.get_title().set(fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
+    elif told:
+        below = figure.supxlabel(told, x=0.08 / width, ha="left", fontsize=style.TICK_SIZE, color=style.INK)
+        below.set_fontfamily(FAMILY)
+    style.fit_height(figure, grid[:, 0], high * sum(layers))
     # Lines of a narrow sheet become rows again.
     remaining = iter(in_order)
-    return Sheet(figure, [list(islice(remaining, len(row))) for row in rows], cell, side, first_top, note_height)
+    boxes = grid[0, 0].get_window_extent().size / figure.dpi / (heads[0], layers[0])
+    return Sheet(figure, [list(islice(remaining, len(row))) for row in rows], (float(boxes[0]), float(boxes[1])))
 
 
-def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
-    """Returns the width of the page that `head_grid_figure` plans for, in inches.
+def _lines(rows: Sequence[Sequence[Panel]], scales: int) -> tuple[Sequence[Sequence[Panel]], float]:
+    """Returns the rows, each broken into lines of panels that are clear in a column, and the width of the page.
 
-    Very many heads or panels get the full width, even in a column.
+    The rows are planned for a full page. Very many heads or panels get it even in a column.
     """
-    if not style.in_column():
-        return FULL_WIDTH
-    lines = _lines(rows, side, page_width())
-    slots = _slots(lines, min(_cell_width(line, page_width(), side) for line in lines))
-    long = TOP + sum(_row_height(line, slots, SMALLEST_CELL) for line in lines) > TALLEST_SHEET
-    return FULL_WIDTH if long else page_width(round(sum(slots) + side + 0.05, 6))
+    if style.in_column():
+        for abreast in range(max(map(len, rows)), 0, -1):
+            lines = [row[start : start + abreast] for row in rows for start in range(0, len(row), abreast)]
+            bars, cell = BAR * min(scales, scales if abreast > 1 else 1), CLEAR_CELL if abreast > 1 else SMALLEST_CELL
+            widest = max(cell * sum(item.values.shape[1] for item in line) + SIDE * len(line) for line in lines)
+            high = sum(_LINE + SMALLEST_CELL * max(item.values.shape[0] for item in line) for line in lines)
+            if widest + bars <= style.page_width() and high <= style.TALLEST:
+                return lines, style.page_width()
+    return rows, style.FULL_WIDTH
 
 
-def _lines(rows: Sequence[Sequence[Panel]], side: float, page: float) -> Sequence[Sequence[Panel]]:
-    """Returns the rows, which are planned for a full page; for a column each is broken into lines of clear panels."""
-    if page == FULL_WIDTH:
-        return rows
-    for abreast in range(max(map(len, rows)), 0, -1):
-        lines = [row[start : start + abreast] for row in rows for start in range(0, len(row), abreast)]
-        if sum(_slots(lines, CLEAR_CELL)) + side + 0.05 <= page:
-            break
-    return lines
+def is_narrow(rows: Sequence[Sequence[Panel]]) -> bool:
+    """Returns whether `head_grid_figure` draws rows for a column."""
+    return _lines(rows, len(_scales(rows)))[1] < style.FULL_WIDTH
 
 
-def _slots(lines: Sequence[Sequence[Panel]], cell_width: float) -> list[float]:
-    """Returns the widths of the panels that stand side by side, with their margins, in inches."""
-    return [
-        max(SMALLEST_SLOT, LEFT + GAP + cell_width * max(line[i].values.shape[1] for line in lines if len(line) > i))
-        for i in range(max(map(len, lines)))
-    ]
+def _scales(rows: Sequence[Sequence[Panel]]) -> list[Scale]:
+    """Returns those that have a bar."""
+    return list(dict.fromkeys(item.scale for row in rows for item in row if item.scale.label))
 
 
-def _cell_width(row: Sequence[Panel], page: float, side: float) -> float:
-    room = page - 0.05 - side - len(row) * (LEFT + GAP)
-    heads: int = sum(p.values.shape[1] for p in row)
-    return max(SMALLEST_CELL, min(LARGEST_CELL, room / heads))
-
-
-def _title_height(row: Sequence[Panel], slots: Sequence[float]) -> float:
-    return 0.06 + LINE * max(style.heading_lines(p.title, slot - 0.05) for p, slot in zip(row, slots, strict=False))
-
-
-def _row_height(row: Sequence[Panel], slots: Sequence[float], cell_height: float) -> float:
-    layers: int = max(p.values.shape[0] for p in row)
-    return _title_height(row, slots) + cell_height * layers + BOTTOM
+def _paint(axes: Axes, item: Panel) -> None:
+    """Colours the cells of a panel: grey where a head has no value, hatched where there is no head."""
+    looks: dict[str, Any] = {"linewidths": 0.3, "linecolor": "white"}
+    draw_cells(axes, np.where(item.present, 0.0, np.nan), cmap=ListedColormap([style.MISSING]), vmin=0, vmax=1, **looks)
+    # Hatched, since the middle of a scale may be all but white.
+    mark_cells(axes, ~item.present, facecolor="none", edgecolor=style.MISSING, hatch="////", linewidth=0)
+    draw_cells(axes, item.values, **item.scale.limits, **looks)
 
 
 def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -> None:
     """Sets ticks at whole layers and heads, thinned where they would touch; layer 0 is at the bottom."""
-    layers, heads = shape
-    axes.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, layers - 0.5))
-    axes.set_xticks(range(0, heads, style.tick_step(cell[0], 0.15)))
-    axes.set_yticks(range(0, layers, style.tick_step(cell[1], 0.115)))
+    for axis, count, side, room in zip((axes.yaxis, axes.xaxis), shape, cell[::-1], (0.115, 0.15), strict=True):
+        ticks = np.arange(0, count, style.tick_step(side, room))
+        axis.set_ticks(ticks + 0.5, [str(tick) for tick in ticks])
+
+
+def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
+    """Writes names below columns, upwards where cells are too narrow."""
+    fits = 0.64 * style.TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
+    look: dict[str, Any] = {"fontsize": style.TICK_SIZE - (not fits), "fontfamily": FAMILY, "color": style.INK}
+    drawn = [drawable_text(name) for name in names]
+    axes.set_xticks(np.arange(len(names)) + 0.5, drawn, rotation=0 if fits else 90, **look)
 
 
 def each(sheet: Sheet, rows: Sequence[Sequence[Panel]]) -> Iterator[tuple[Axes, Panel]]:

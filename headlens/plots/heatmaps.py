@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, mark_cells, paint, write
+from headlens.plots.cell_drawing import Ends, Scale, fitting_size, mark_cells, write
 from headlens.plots.head_grid import (
     Grid,
     Panel,
@@ -24,9 +24,8 @@ from headlens.plots.head_grid import (
     head_grid_figure,
     panel,
     scatter_grid,
-    sheet_width,
 )
-from headlens.plots.style import FULL_WIDTH, INK, LOSS
+from headlens.plots.style import INK, LOSS
 
 MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
@@ -105,7 +104,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         for value, half in zip(values, halves, strict=True)
     ]
     parts = by_model_and_stack(rows.assign(**{_WORDS: np.array(words, object)}))
-    panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in parts]
+    panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p), scale)) for p in parts]
     plan = flow(panels, cells.abreast)
 
     def is_written(cell: tuple[float, float]) -> bool:
@@ -116,18 +115,17 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         told = (cells.warning if cells.warned(rows).any() else "", cells.remark, numbers, cells.dot, cells.ring)
         return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
 
-    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=_CELL, note=note)
+    sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
-        paint(axes, item, scale)
         unsure = scatter_grid(part.rows, cells.unsure(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
         mark_cells(axes, unsure, facecolor="white", alpha=_VEIL, linewidth=0)
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
         if is_written(sheet.cell):
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
         # In the upper corners, where the numbers leave some room.
-        right, up = (0.5 - 2.6 / 72 / side for side in sheet.cell)
+        right, up = (1 - 2.6 / 72 / side for side in sheet.cell)
         size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
-        for chosen, side, ring in ((cells.dotted, right, False), (cells.ringed, -right, True)):
+        for chosen, side, ring in ((cells.dotted, right, False), (cells.ringed, 1 - right, True)):
             marked = scatter_grid(part.rows, chosen(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
             if ring and not marked.any():
                 continue
@@ -136,8 +134,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
             axes.scatter(heads + side, layers + up, s=size, **look, linewidths=0.6 * ring, zorder=3)
         warned = np.unique(part.rows["layer"].to_numpy(int)[cells.warned(part.rows)])
         if len(warned):
-            axes.scatter(np.full(len(warned), -0.5), warned, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)
-    add_bars(sheet, scale)
+            axes.scatter(np.zeros(len(warned)), warned + 0.5, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)
     return sheet.figure
 
 
@@ -207,27 +204,23 @@ def paired_maps(
     if not has_numbers(heads, *columns):
         return None
     rows: list[list[Panel]] = []
-    drawn_scales: list[Scale] = []
     # The same number for all models, whose panels are to stand below each other.
     abreast = max(2, MOST_HEADS // (int(heads["head"].max()) + 1))
     for p in by_model_and_stack(heads):
         # What a stack cannot have, such as the token itself for cross-attention, is left out.
         known = [(n, w, s) for (n, w), s in zip(columns.items(), cycle(scales), strict=False) if has_numbers(p.rows, n)]
         panels = [
-            panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name)}") for name, words, _ in known
+            panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name)}", scale)
+            for name, words, scale in known
         ]
-        rows += [panels[start : start + abreast] for start in range(0, len(panels), abreast)]
-        drawn_scales += [scale for _, _, scale in known]
-    # In a column every scale stands beside its own panel
-    bars = list(dict.fromkeys(scales))
-    beside = len(bars) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
-    sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
-    for (axes, item), scale in zip(each(sheet, rows), drawn_scales, strict=True):
-        paint(axes, item, scale)
+        # None stands alone beside the room of another, which would have taken that of its numbers.
+        across = 1 if len(panels) == abreast + 1 == 3 else abreast
+        rows += [panels[start : start + across] for start in range(0, len(panels), across)]
+    sheet = head_grid_figure(rows, title)
+    for axes, item in each(sheet, rows):
         words = np.vectorize(_share, otypes=[object])(item.values)
         # Signs need room, and all numbers of a panel have one size.
         letters = max(3, *map(len, words.flat))
         if fitting_size("", sheet.cell, letters) >= _SMALL:
-            write(axes, words, np.vectorize(scale.ink, otypes=[object])(item.values), sheet.cell, letters)
-    add_bars(sheet, *bars, below=beside < len(bars))
+            write(axes, words, np.vectorize(item.scale.ink, otypes=[object])(item.values), sheet.cell, letters)
     return sheet.figure

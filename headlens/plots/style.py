@@ -8,7 +8,7 @@ thread that draws: `drawn_for`.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
 
-COLUMN_WIDTH, FULL_WIDTH = 3.3, 7.0
+COLUMN_WIDTH, FULL_WIDTH, TALLEST = 3.3, 7.0, 9.2
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
 _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 _CORPUS: ContextVar[str] = ContextVar("corpus", default="")
@@ -106,6 +106,24 @@ def constrained_figure(width: float, height: float, title: str) -> Figure:
     figure = new_figure(width, height + further_lines(title, width), layout="constrained")
     figure.suptitle(_title(title, width), x=0.08 / width, ha="left", **_BOLD)
     return figure
+
+
+def fit_height(figure: Figure, lines: Iterable[Axes], inches: float, tallest: float = TALLEST) -> None:
+    """Makes a figure so high that axes below each other have so many inches together, and leaves it so.
+
+    What stands around the axes keeps its size. Matplotlib has laid out the figure then, and does not do so again.
+
+    Args:
+        figure: with all its axes, labels and legends, of any height that has room for them.
+        lines: one of the axes of every line.
+        inches: the height of the lines together.
+        tallest: the most that the figure may have.
+    """
+    figure.draw_without_rendering()
+    drawn = figure.get_figheight() * sum(axes.get_position(original=True).height for axes in lines)
+    figure.set_figheight(min(tallest, figure.get_figheight() + inches - drawn))
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
 
 
 def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:

@@ -116,7 +116,7 @@ def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_head
         "mt, cross: the rarest word (chance level 0.125)",
         "mt, cross: one of the two rarest (chance level 0.250)",
     ]
-    assert bars(figure)[0].get_ylabel() == "share of query words"
+    assert bars(figure)[0].get_ylabel().replace("\n", " ") == "share of query words"
     without = rare_map(frame.assign(rare_chance=np.nan))
     assert not [axes for axes in panels(without) if "chance" in axes.get_title(loc="left")]
 

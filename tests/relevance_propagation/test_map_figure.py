@@ -45,7 +45,7 @@ def test_layers_that_oppose_the_target_have_a_triangle(make_relevance: Make, opp
     (axes,) = panels(figure)
     found = [own.get_offsets() for own in axes.collections if isinstance(own, PathCollection)]
     marked = [(x, y) for offsets in found for x, y in np.asarray(offsets)]
-    assert [(x, y) for x, y in marked if x == -0.5] == [(-0.5, layer) for layer in opposing]
+    assert [(x, y) for x, y in marked if x == 0] == [(0, layer + 0.5) for layer in opposing]
     assert figure is not None
     assert figure.texts[1].get_text().startswith("Triangle: the layer as a whole works against") == bool(opposing)
     intervals = relevance_intervals(frame)

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 
 from headlens.plots import head_grid, style
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.cell_drawing import BAR_SLOT, BAR_WIDTH, Scale, add_bars, bar_beside, colour_cells, paint, write
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
 from headlens.plots.style import BLUE, INK, PALE_BLUE, TICK_SIZE, VERMILION
 
@@ -48,22 +48,20 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     # A column of its own says how many look at themselves: that is the most frequent offset of many heads.
     columns = ("positional_share", "self_share")
     shares = [np.fmax(*(head_grid.float_column(p.rows, name) for name in columns)) for p in pieces]
-    panels = [(p.model, head_grid.panel(p.rows, share, p.name)) for p, share in zip(pieces, shares, strict=True)]
+    scale = Scale("share of tokens at that offset")
+    panels = [(p.model, head_grid.panel(p.rows, share, p.name, scale)) for p, share in zip(pieces, shares, strict=True)]
     rows = head_grid.flow(panels)
     title = "Most frequent offset of the most attended token, special tokens left out"
-    sheet = head_grid.head_grid_figure(rows, title, side=BAR_SLOT + 0.15)
+    sheet = head_grid.head_grid_figure(rows, title)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
-    scale = Scale("share of tokens at that offset")
     ink = np.vectorize(scale.ink, otypes=[object])
     for (axes, item), part in zip(head_grid.each(sheet, rows), pieces, strict=True):
-        paint(axes, item, scale)
         itself = head_grid.float_column(part.rows, "self_share") > head_grid.float_column(part.rows, "positional_share")
         offsets = np.where(itself, 0.0, head_grid.float_column(part.rows, "positional_offset"))
         signed = ["" if np.isnan(v) else f"{v:+.0f}".replace("-", "−") if v else "0" for v in offsets]
         words = head_grid.scatter_grid(part.rows, np.array(signed, object), empty="")
         write(axes, words, ink(item.values), sheet.cell, letters)
-    add_bars(sheet, scale)
     return sheet.figure
 
 
@@ -91,7 +89,7 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     for axes, part, table in zip(grid.flat, pieces, tables, strict=True):
         _profile(axes, table, scale, length)
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
-    bar_beside(figure, scale, grid, shrink=1 / below, anchor=(0, 1), aspect=length / BAR_WIDTH)
+    bar_beside(figure, scale, grid, (length + _WORDS) * below)
     return figure
 
 
@@ -109,12 +107,11 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     lines = table.index.to_frame(index=False)
     style.dress(axes, "offset of the\nmost attended token", "layer and head")
     colour_cells(axes, table.to_numpy(), scale)
-    axes.set_xticks([0, 5, 9, 13, 18], ["<−8", "−4", "0", "+4", ">8"])
+    axes.set_xticks([0.5, 5.5, 9.5, 13.5, 18.5], ["<−8", "−4", "0", "+4", ">8"])
     layers = lines["layer"].to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=-1))
-    middles = (starts + np.append(starts[1:], len(layers)) - 1) / 2
-    axes.hlines(starts[1:] - 0.5, -0.5, len(OFFSETS) - 0.5, colors="white", linewidth=0.8)
-    axes.set_ylim(-0.5, len(layers) - 0.5)
+    middles = (starts + np.append(starts[1:], len(layers))) / 2
+    axes.hlines(starts[1:], 0, len(OFFSETS), colors="white", linewidth=0.8)
     step = -(-len(starts) // 40)
     axes.set_yticks(middles[::step], [str(layers[i]) for i in starts[::step]])
     axes.tick_params(axis="y", which="major", pad=72 * _NAMES / 2, length=0)
@@ -127,7 +124,7 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     shown = lines[(lines["head"] % step == 0) & (left * line >= room)]
     # the number of a layer stands beside one of a head; matplotlib would leave the latter out
     axes.yaxis.remove_overlapping_locs = False
-    axes.set_yticks(shown.index.to_numpy(), shown["head"].astype(str).to_list(), minor=True)
+    axes.set_yticks(shown.index.to_numpy() + 0.5, shown["head"].astype(str).to_list(), minor=True)
     axes.tick_params(axis="y", which="minor", labelsize=_HEAD_SIZE, length=1.5, width=0.4, pad=1, labelcolor=INK)
 
 

@@ -18,7 +18,7 @@ from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
-from headlens.plots.cell_drawing import Scale, bar_beside, edges
+from headlens.plots.cell_drawing import Scale, bar_beside, draw_cells
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.style import PALE, VERMILION
 from headlens.roles.role_rules import above_null, even_heads, is_even
@@ -140,7 +140,7 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
         _draw(axes, sentence, scale)
         told = f"{sentence.hits} of {len(sentence.queries)} words point at the rarest"
         style.heading(axes, told, (width - 1.0) / abreast - 0.5)
-    bar_beside(figure, scale, grid, shrink=0.6 / lines)
+    bar_beside(figure, scale, grid, _MAP + _WORDS, shrink=0.6 / lines, aspect=25)
     handles = [
         Patch(fill=False, edgecolor=VERMILION, label="the rarest word"),
         Line2D([], [], ls="", marker="o", markersize=2, color=style.INK, label="the word attended to most"),
@@ -151,14 +151,15 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
 
 def _draw(axes: Axes, sentence: WordMap, scale: Scale) -> None:
     style.dress(axes, "attended word", "attending word")
-    axes.pcolormesh(*edges(sentence.weights.shape), sentence.weights, **scale.limits)
+    draw_cells(axes, sentence.weights, **scale.limits)
     inks = [scale.ink(float(weight)) for weight in sentence.weights.max(axis=1)]
-    axes.scatter(sentence.pointed, range(len(sentence.queries)), s=4, c=inks, linewidths=0, zorder=3)
+    down, across = (np.arange(len(words)) + 0.5 for words in (sentence.queries, sentence.keys))
+    axes.scatter(sentence.pointed + 0.5, down, s=4, c=inks, linewidths=0, zorder=3)
     font: dict[str, Any] = {"fontsize": _SIZE, "fontfamily": FAMILY}
-    axes.set_xticks(range(len(sentence.keys)), [token_label(w, _LETTERS) for w in sentence.keys], rotation=90, **font)
-    axes.set_yticks(range(len(sentence.queries)), [token_label(w, _LETTERS) for w in sentence.queries], **font)
+    axes.set_xticks(across, [token_label(word, _LETTERS) for word in sentence.keys], rotation=90, **font)
+    axes.set_yticks(down, [token_label(word, _LETTERS) for word in sentence.queries], **font)
     for place in sentence.rarest:
-        box = Rectangle((place - 0.5, -0.5), 1, len(sentence.queries), fill=False, edgecolor=VERMILION, linewidth=1.2)
+        box = Rectangle((place, 0), 1, len(sentence.queries), fill=False, edgecolor=VERMILION, linewidth=1.2)
         axes.add_patch(box)
         axes.get_xticklabels()[place].set(fontweight="bold", color=VERMILION)
     axes.invert_yaxis()

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from headlens.plots import head_grid
 from headlens.plots.axis_labels import FAMILY, drawable_text
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, edges, fitting_size, paint, write
+from headlens.plots.cell_drawing import Entries, Scale, fitting_size, write
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
-from headlens.plots.style import FAINT, FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, ink_on
+from headlens.plots.style import FAINT, INK, SMALLEST_SIZE, ink_on
 from headlens.relevance_propagation.shares import relevance_scale, requested_rule, warned_title
 from headlens.roles.role_rules import even_heads
 
-_LEGEND, _GAP = 0.42, 0.04  # inches: two lines, and what is between them and the note
-LEGEND_FOOT = _LEGEND + _GAP
 UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
 _READABLE = 4.5  # points
 _EVEN = "even"
 # Of a head whose role every draw of sentences changes so much of the colour goes.
 _PALE, _WHITE = 0.85, ListedColormap(["white"])
+
+
+@dataclass(frozen=True)
+class _RoleScale(Scale):
+    """The colours of families of roles, each at its place in `FAMILIES`, without a bar."""
+
+    @property
+    def map(self) -> Colormap:
+        return ListedColormap(list(COLOURS.values()))
+
+
+_ROLES = _RoleScale("", -0.5, len(COLOURS) - 0.5)
 
 
 def function_map(heads: pd.DataFrame) -> Figure | None:
@@ -45,12 +57,11 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     pieces = head_grid.by_model_and_stack(drawn)
     rows = head_grid.flow([(p.model, role_panel(p, p.name)) for p in pieces])
     # Cells of a column are too narrow for words, but may be higher.
-    lowest = UPRIGHT if head_grid.sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
-    room: dict[str, float] = {"foot": LEGEND_FOOT, "lowest_cell": lowest}
-    sheet = head_grid.head_grid_figure(rows, "Strongest roles of attention heads", **room, note=lambda _: note)
-    for (axes, item), part in zip(head_grid.each(sheet, rows), pieces, strict=True):
-        draw_roles(axes, item, part, sheet.cell, upright=bool(lowest))
-    add_role_legend(sheet, heads)
+    lowest = UPRIGHT if head_grid.is_narrow(rows) else 0.0
+    words: dict[str, Any] = {"note": lambda _: note, "handles": role_handles(heads)}
+    sheet = head_grid.head_grid_figure(rows, "Strongest roles of attention heads", lowest_cell=lowest, **words)
+    for (axes, _), part in zip(head_grid.each(sheet, rows), pieces, strict=True):
+        draw_roles(axes, part, sheet.cell, upright=bool(lowest))
     return sheet.figure
 
 
@@ -75,39 +86,30 @@ def drawn_roles(heads: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return heads, "; ".join(note for note, holds in notes.items() if holds)
 
 
-def add_role_legend(sheet: head_grid.Sheet, heads: pd.DataFrame) -> None:
-    """Writes which colour is which family into the foot of a sheet, which is `LEGEND_FOOT` inches high."""
-    above_note = (sheet.note + _GAP) / sheet.figure.get_figheight()
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, above_note), "ncols": 4}
-    sheet.figure.legend(handles=legend_handles({*families(heads["role"])}), **place, **LEGEND)
+def role_handles(heads: pd.DataFrame) -> list[Line2D]:
+    """Returns what the legend of a map of roles shows: which colour is which family."""
+    return legend_handles({*families(heads["role"])})
 
 
 def role_panel(part: head_grid.StackRows, title: str) -> head_grid.Panel:
     """Returns a panel of the families of roles of a part, each as its place in `FAMILIES`."""
     codes = np.array([FAMILIES.index(name) for name in families(part.rows["role"])], np.float64)
-    return head_grid.panel(part.rows, codes, title)
+    return head_grid.panel(part.rows, codes, title, _ROLES)
 
 
-def draw_roles(
-    axes: Axes, item: head_grid.Panel, part: head_grid.StackRows, cell: tuple[float, float], *, upright: bool = False
-) -> None:
-    """Draws the colours of a panel of `role_panel`, and the roles in a few letters where cells have room for them.
+def draw_roles(axes: Axes, part: head_grid.StackRows, cell: tuple[float, float], *, upright: bool = False) -> None:
+    """Writes the roles of a panel of `role_panel` in a few letters where cells have room; what changes is pale.
 
     Args:
-        axes: whose cells stand at whole numbers.
-        item: the panel.
+        axes: of a sheet.
         part: its rows, with the column `role_stability`.
         cell: width and height, inches.
         upright: whether words may run upwards in cells that are higher than wide.
     """
     put = _write_upright if upright and cell[0] < cell[1] else write
-    norm = BoundaryNorm(np.arange(len(COLOURS) + 1) - 0.5, len(COLOURS))
-    colours: dict[str, Any] = {"cmap": ListedColormap(list(COLOURS.values())), "norm": norm, "edgecolors": "white"}
-    axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), linewidth=0.6, **colours)
     veil = head_grid.scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
     if veil.any():
-        mesh = axes.pcolormesh(*edges(veil.shape), np.zeros(veil.shape), cmap=_WHITE, edgecolors="none")
-        mesh.set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
+        axes.pcolormesh(np.zeros(veil.shape), cmap=_WHITE).set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
     told = [short(role) for role in _shown(part.rows)]
     if upright and put is write:
         # No word is better than one that nobody can read: the colour says the family.
@@ -124,7 +126,7 @@ def _shown(rows: pd.DataFrame) -> pd.Series[str]:
     return rows["role"].where(rows["role"].map(family) != NONE, nearest)
 
 
-def _write_upright(axes: Axes, words: head_grid.Entries, inks: head_grid.Entries, cell: tuple[float, float]) -> None:
+def _write_upright(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float]) -> None:
     """Write words that run upwards, each above its arrow, which stays as it is; long words lose their end."""
     for (layer, head), word in np.ndenumerate(words):
         name, _, arrow = str(word).partition("\n")
@@ -137,9 +139,9 @@ def _write_upright(axes: Axes, words: head_grid.Entries, inks: head_grid.Entries
             continue
         looks: dict[str, Any] = {"fontfamily": FAMILY, "color": str(inks[layer, head]), "fontsize": size}
         looks |= {"ha": "center", "va": "center"}
-        axes.text(head, layer + below / 2 / cell[1], drawable_text(name), rotation=90, **looks)
+        axes.text(head + 0.5, layer + 0.5 + below / 2 / cell[1], drawable_text(name), rotation=90, **looks)
         if arrow:
-            axes.text(head, layer - 0.5 + 0.55 * below / cell[1], arrow, **looks)
+            axes.text(head + 0.5, layer + 0.55 * below / cell[1], arrow, **looks)
 
 
 def relevance_roles(heads: pd.DataFrame, relevance: pd.DataFrame | None = None) -> Figure | None:
@@ -159,26 +161,23 @@ def relevance_roles(heads: pd.DataFrame, relevance: pd.DataFrame | None = None) 
         return None
     drawn, note = drawn_roles(heads)
     pieces = [p for p in head_grid.by_model_and_stack(drawn) if head_grid.has_numbers(p.rows, "relevance")]
+    _, own = requested_rule(pd.DataFrame() if relevance is None else relevance)
+    scales = {
+        "relevance": relevance_scale("share of the layer's relevance", heads, "relevance", own),
+        "confidence": Scale("confidence (mean largest weight)"),
+    }
     rows = []
     for part in pieces:
-        titles = {"relevance": f"{part.name}: relevance", "confidence": "confidence"}
+        titles = f"{part.name}: relevance", "confidence"
         numbers = [
-            head_grid.panel(part.rows, head_grid.float_column(part.rows, name), title) for name, title in titles.items()
+            head_grid.panel(part.rows, head_grid.float_column(part.rows, name), title, scale)
+            for title, (name, scale) in zip(titles, scales.items(), strict=True)
         ]
         rows.append([*numbers, role_panel(part, "strongest role")])
-    _, own = requested_rule(pd.DataFrame() if relevance is None else relevance)
-    shares = relevance_scale("share of the layer's relevance", heads, "relevance", own)
-    scales = shares, Scale("confidence (mean largest weight)")
-    # In a column every scale stands beside its own panel.
-    beside = len(scales) if head_grid.sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
-    # Three panels abreast leave narrow cells, whose words run upwards.
-    room: dict[str, float] = {"side": BAR_SLOT * beside + 0.15, "foot": LEGEND_FOOT, "lowest_cell": UPRIGHT}
     title = warned_title("Relevance, confidence and roles of attention heads", relevance)
-    sheet = head_grid.head_grid_figure(rows, title, **room, note=lambda _: note)
-    for part, row, panels in zip(pieces, sheet.axes, rows, strict=True):
-        for axes, item, scale in zip(row, panels, scales, strict=False):
-            paint(axes, item, scale)
-        draw_roles(row[-1], panels[-1], part, sheet.cell, upright=True)
-    add_role_legend(sheet, heads)
-    add_bars(sheet, *scales, below=beside < len(scales))
+    # Three panels abreast leave narrow cells, whose words run upwards.
+    words: dict[str, Any] = {"note": lambda _: note, "handles": role_handles(heads)}
+    sheet = head_grid.head_grid_figure(rows, title, lowest_cell=UPRIGHT, **words)
+    for part, row in zip(pieces, sheet.axes, strict=True):
+        draw_roles(row[-1], part, sheet.cell, upright=True)
     return sheet.figure

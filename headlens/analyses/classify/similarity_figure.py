@@ -57,7 +57,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     reach = 1.12 * max(_NARROWEST, *((high - low) / 2 for low, high in ends))
     for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
         _matrix(matrix, part, pairs[part.name], scale)
-        bar_beside(figure, scale, matrix)
+        bar_beside(figure, scale, matrix, _BOX)
         _plane(plane, part, pairs[part.name], reach)
     handles = legend_handles({*families(heads["role"])})
     figure.legend(handles=handles, loc="outside lower left", ncols=4 * columns, **style.LEGEND)
@@ -98,12 +98,12 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     colour_cells(axes, matrix, scale, rasterized=size > 60)
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]
     ticks = range(0, size, style.tick_step(_BOX / size, 0.14))
-    axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90)
-    axes.set_yticks(ticks, [names[i] for i in ticks])
+    axes.set_xticks(np.array(ticks) + 0.5, [names[i] for i in ticks], rotation=90)
+    axes.set_yticks(np.array(ticks) + 0.5, [names[i] for i in ticks])
     axes.tick_params(labelsize=TICK_SIZE - 1)
-    for place in np.flatnonzero(np.diff(float_column(rows, "similarity_cluster"))) if divided else ():
-        axes.axhline(place + 0.5, color="white", linewidth=0.7)
-        axes.axvline(place + 0.5, color="white", linewidth=0.7)
+    for place in np.flatnonzero(np.diff(float_column(rows, "similarity_cluster"))).tolist() if divided else ():
+        axes.axhline(place + 1, color="white", linewidth=0.7)
+        axes.axvline(place + 1, color="white", linewidth=0.7)
     queries = float_column(pairs, "tokens")
     told = f", {np.nanmax(queries):,.0f} queries" if np.isfinite(queries).any() else ""
     style.heading(axes, f"{part.name}: distances{told}", _BOX)

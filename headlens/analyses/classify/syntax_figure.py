@@ -59,7 +59,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     for axes, part in zip(grid.flat, pieces, strict=True):
         _relations_by_heads(axes, part, scale)
         style.heading(axes, part.name, width - 2.0)
-    bar_beside(figure, scale, grid, location="bottom", shrink=0.4)
+    bar_beside(figure, scale, grid, width, location="bottom", shrink=0.5, aspect=30, anchor=(0.5, 0))
     return figure
 
 
@@ -80,19 +80,19 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     mark_cells(axes, marked.loc[order].fillna(0).to_numpy().astype(bool), fill=False, **frame)
     layers = gains.columns.get_level_values("layer").to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=layers[0] - 1))
-    axes.vlines(starts[1:] - 0.5, -0.5, len(order) - 0.5, colors=FAINT, linewidth=0.4)
-    middles = (starts + np.append(starts[1:], len(layers)) - 1) / 2
+    axes.vlines(starts[1:], 0, len(order), colors=FAINT, linewidth=0.4)
+    middles = (starts + np.append(starts[1:], len(layers))) / 2
     axes.set_xticks(middles, [str(layers[start]) for start in starts])
     axes.set_xlabel("layer (heads side by side, numbered from 0)", fontsize=style.LABEL_SIZE)
     axes.tick_params(length=0)
     named = [f"{relation} {ARROWS.get(str(direction), direction)}" for relation, direction in order]
-    axes.set_yticks(range(len(order)), [one_line(name, 1.4, TICK_SIZE) for name in named], fontfamily=FAMILY)
-    axes.set_ylim(len(order) - 0.5, -0.5)
+    axes.set_yticks(np.arange(len(order)) + 0.5, [one_line(name, 1.4, TICK_SIZE) for name in named], fontfamily=FAMILY)
+    axes.invert_yaxis()
     best = rows.loc[rows.groupby(["relation", "direction"], sort=False)["gain"].idxmax()]
     best = best.set_index(["relation", "direction"]).loc[order]
     beside = axes.secondary_yaxis("right")
     told = [f"{r.layer}.{r.head}: {r.accuracy:.2f} ({r.baseline:.2f})" for r in best.itertuples()]
-    beside.set_yticks(range(len(order)), told, fontsize=TICK_SIZE - 1, fontfamily=FAMILY)
+    beside.set_yticks(np.arange(len(order)) + 0.5, told, fontsize=TICK_SIZE - 1, fontfamily=FAMILY)
     beside.tick_params(length=0, pad=2)
     beside.set_ylabel("best head: accuracy (fixed offset)", fontsize=TICK_SIZE, color=INK)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text, snapshots
 from headlens.heads import STACKS
 from headlens.plots import head_grid, style
-from headlens.plots.axis_labels import FAMILY, drawable_text
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, add_bars, edges, paint
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, write
 
 SNAPSHOTS = 5
 _JUST_OPEN = 1e-12  # less is closed
@@ -28,8 +28,6 @@ _LABEL, _TICKS, _GAP, _WORDS, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.34
 _LARGEST, _SMALLEST = 0.20, 0.035  # sides of cells
 _NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
 _ABREAST = 36  # columns of a line
-_DIGIT = 0.64  # width of a digit in font sizes
-_FOOT = 0.06  # inches, below names that stand upright
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,19 @@ def panel_of(rows: pd.DataFrame, title: str = "") -> head_grid.Panel:
 
 
 def paint_gates(axes: Axes, item: head_grid.Panel) -> None:
-    """Colour the cells of a panel: grey where a head has no number, and nothing at all where there is no head."""
+    """Colours the cells of a panel: grey where a head has no number, and nothing at all where there is no head.
+
+    Without seaborn, which frames cells that are not there.
+    """
     lines: dict[str, Any] = {"edgecolors": _LINES, "linewidth": 0.3}
     missing = item.present & np.isnan(item.values)
     if missing.any():
-        ground = np.ma.masked_where(~missing, np.zeros(missing.shape))
-        axes.pcolor(*edges(missing.shape), ground, cmap=ListedColormap([style.MISSING]), **lines)
-    values = np.ma.masked_invalid(item.values)
-    if values.count():
-        axes.pcolor(*edges(missing.shape), values, cmap=GATES.map, vmin=GATES.low, vmax=GATES.high, **lines)
+        axes.pcolor(
+            np.ma.masked_where(~missing, np.zeros(missing.shape)), cmap=ListedColormap([style.MISSING]), **lines
+        )
+    if np.isfinite(item.values).any():
+        axes.pcolor(np.ma.masked_invalid(item.values), **GATES.limits, **lines)
+    axes.set(xlim=(0, missing.shape[1]), ylim=(0, missing.shape[0]))
 
 
 def _pages(runs: Sequence[GatedRun], title: str) -> Iterator[Figure]:
@@ -150,20 +152,19 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     """
     if not head_grid.has_numbers(gates, "gate"):
         return None
-    panels = list(_count_panels(gated_runs(gates)))
-    plan = head_grid.flow([(model, item) for model, item, _ in panels], _ABREAST)
-    sheet = head_grid.head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
-    most = max(float(np.nanmax(item.values)) for _, item, _ in panels)
+    runs = gated_runs(gates)
+    most = max(float(np.nanmax(item.values)) for _, item in _count_panels(runs))
     scale = GateScale("heads left (white: none)", 1e-12, most, style.PALE, "min")
-    for (axes, item), (*_, names) in zip(head_grid.each(sheet, plan), panels, strict=True):
-        paint(axes, item, scale)
-        _write_counts(axes, item.values, scale, sheet.cell)
-        _name_columns(axes, names, sheet.cell[0])
-    add_bars(sheet, scale)
+    plan = head_grid.flow([(model, replace(item, scale=scale)) for model, item in _count_panels(runs)], _ABREAST)
+    sheet = head_grid.head_grid_figure(plan, "Heads left per layer, by λ")
+    for axes, item in head_grid.each(sheet, plan):
+        inks = np.vectorize(lambda count: scale.ink(count) if count else style.INK, otypes=[object])(item.values)
+        words = np.vectorize(lambda count: "" if np.isnan(count) else f"{count:.0f}", otypes=[object])(item.values)
+        write(axes, words, inks, sheet.cell, max(map(len, words.flat)))
     return sheet.figure
 
 
-def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, head_grid.Panel, list[str]]]:
+def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, head_grid.Panel]]:
     for model, stack in product(dict.fromkeys(run.model for run in runs), STACKS):
         stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
         if not stack_runs:
@@ -173,7 +174,7 @@ def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, head_grid.Pan
         columns = np.column_stack([_counts(rows, layers) for rows in (last[0].assign(gate=1.0), *last)])
         title = f"{model}, {stack}" if model else stack
         names = ["all", *(penalty_text(run.run, run.penalty) for run in stack_runs)]
-        yield model, head_grid.Panel(title, columns, np.ones(columns.shape, bool)), names
+        yield model, head_grid.Panel(title, columns, np.ones(columns.shape, bool), across="λ", columns=names)
 
 
 def _counts(rows: pd.DataFrame, layers: int) -> head_grid.Grid:
@@ -182,21 +183,3 @@ def _counts(rows: pd.DataFrame, layers: int) -> head_grid.Grid:
     opened = pd.Series(np.where(np.isnan(gates), np.nan, gates > 0), index=rows["layer"].to_numpy(int))
     counts = opened.groupby(level=0).agg(lambda of_layer: of_layer.sum(skipna=False))
     return np.asarray(counts.reindex(range(layers)), np.float64)
-
-
-def _write_counts(axes: Axes, counts: head_grid.Grid, scale: GateScale, cell: tuple[float, float]) -> None:
-    letters = len(str(int(np.nanmax(counts, initial=0.0))))
-    size = min(style.TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
-    for (layer, run), count in np.ndenumerate(counts):
-        if not np.isnan(count) and size >= style.SMALLEST_SIZE:
-            ink = scale.ink(count) if count else style.INK
-            axes.text(run, layer, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
-
-
-def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
-    """Write λ below the columns, upwards where cells are too narrow."""
-    fits = _DIGIT * style.TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
-    axes.set_xlabel("λ")
-    axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
-    for label in axes.get_xticklabels():
-        label.set(fontsize=style.TICK_SIZE if fits else style.TICK_SIZE - 1, fontfamily=FAMILY, color=style.INK)

@@ -26,7 +26,7 @@ def test_one_map_per_head_on_one_scale_with_the_first_query_on_top() -> None:
     for axes, matrix in zip(maps, weights, strict=True):
         np.testing.assert_array_equal(np.asarray(axes.collections[0].get_array()), matrix)
         assert axes.collections[0].get_clim() == (0.0, weights.max())
-        assert axes.get_ylim() == (4.5, -0.5)
+        assert axes.get_ylim() == (5, 0)
     assert figure.axes[6].get_ylabel() == "attention weight"
 
 

@@ -19,7 +19,11 @@ def test_positional_map_writes_offsets_on_shares(make_heads: Make) -> None:
     figure = positional_map(frame)
     assert figure is not None
     axes = figure.axes[0]
-    assert [(t.get_position(), t.get_text()) for t in axes.texts] == [((0, 0), "−1"), ((1, 0), "+2"), ((0, 1), "0")]
+    assert [(t.get_position(), t.get_text()) for t in axes.texts] == [
+        ((0.5, 0.5), "−1"),
+        ((1.5, 0.5), "+2"),
+        ((0.5, 1.5), "0"),
+    ]
     # dark cells carry white letters, light ones black
     assert [t.get_color() for t in axes.texts] == ["white", "black", "black"]
     # A head that looks at its own token most often is at offset 0, whatever the most frequent other one is.
@@ -35,22 +39,22 @@ def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_pos
     axes = figure.axes[0]
     drawn = np.ma.asarray(axes.collections[0].get_array())
     np.testing.assert_array_equal(drawn, frame["share"].to_numpy().reshape(6, 19))
-    assert axes.get_ylim() == (-0.5, 5.5)
+    assert axes.get_ylim() == (0, 6)
     assert dict(zip(axes.get_yticks(), [t.get_text() for t in axes.get_yticklabels()], strict=True)) == {
-        1.0: "0",
-        3.0: "1",
-        4.5: "2",
+        1.5: "0",
+        3.5: "1",
+        5.0: "2",
     }
     assert [t.get_text() for t in axes.get_xticklabels()] == ["<−8", "−4", "0", "+4", ">8"]
-    assert [float(x) for x in axes.get_xticks()] == [0, 5, 9, 13, 18]
+    assert [float(x) for x in axes.get_xticks()] == [0.5, 5.5, 9.5, 13.5, 18.5]
 
 
-def head_numbers(figure: Figure | None) -> list[tuple[float, str]]:
+def head_numbers(figure: Figure | None) -> list[tuple[int, str]]:
     assert figure is not None
     figure.canvas.draw()
     axes = figure.axes[0]
     labels = axes.get_yticklabels(minor=True)
-    return [(float(t.get_position()[1]), t.get_text()) for t in labels]
+    return [(int(t.get_position()[1]), t.get_text()) for t in labels]
 
 
 def test_lines_are_numbered(make_positions: Make) -> None:

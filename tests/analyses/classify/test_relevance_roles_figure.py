@@ -30,7 +30,7 @@ def test_every_head_is_at_the_same_place_of_three_maps(make_heads: Make) -> None
         assert np.ma.getmaskarray(cells).tolist() == [[False] * 3, [False, False, True]]
         for layer, head, value in heads[["layer", "head", column]].itertuples(index=False):
             assert cells[layer, head] == value
-    roles = drawn[2].collections[0]
+    roles = mesh(drawn[2])
     roles.update_scalarmappable()
     colours = roles.get_facecolor().reshape(2, 3, 4)
     for layer, head, role in heads[["layer", "head", "role"]].itertuples(index=False):

@@ -31,13 +31,13 @@ def panels(figure: Figure) -> list[Axes]:
 
 
 def cells(axes: Axes) -> dict[tuple[int, int], str]:
-    """Colour of every cell that is drawn, by layer and head; the middle of a cell is at whole numbers."""
+    """Colour of every cell that is drawn, by layer and head; cells begin at whole numbers."""
     found = {}
     for mesh in axes.collections:
         mesh.update_scalarmappable()
         for path, colour in zip(mesh.get_paths(), mesh.get_facecolor(), strict=True):
             head, layer = path.vertices[:4].mean(axis=0)
-            found[round(layer), round(head)] = to_hex(colour)
+            found[int(layer), int(head)] = to_hex(colour)
     return found
 
 
