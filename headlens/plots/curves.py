@@ -10,14 +10,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.plots.head_grid import TOP, Grid, float_column
-from headlens.plots.style import INK, LEGEND, TICK_SIZE, further_lines, heading, headline, new_figure
+from headlens.plots.head_grid import Grid, float_column
+from headlens.plots.style import INK, LEGEND, TICK_SIZE, constrained_figure, heading
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 
 VALUES = ("value", "ci_low", "ci_high")
 CHANCE_LABEL = "chance level"
 BAND = " (band: 95 %)"  # of a level, in legends
 _LEVEL, _DASH = "level", 4.0  # the length in line widths
+_ROOM = 3.0  # inches, more than a line of panels or a legend needs
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
@@ -88,37 +89,23 @@ def known_values(rows: pd.DataFrame) -> Grid:
     return numbers[np.isfinite(numbers)]
 
 
-def panels(
-    title: str,
-    titles: Sequence[str],
-    page: tuple[float, float, int],
-    box: tuple[float, float, float, float, float],
-    legend: float,
-    shift: float | None = None,
-) -> tuple[Figure, list[Axes]]:
-    """Makes axes in lines under their headings, above room for a legend; all in inches.
+def panels(title: str, titles: Sequence[str], width: float, abreast: int) -> tuple[Figure, list[Axes]]:
+    """Makes axes in lines under their headings; matplotlib lays them out, see `style.fit_height`.
 
     Args:
         title: of the figure.
         titles: of the panels.
-        page: width of the figure and of a slot, and panels in a line.
-        box: room on the left, on the right and above the axes of a slot, their height, and room below them.
-        legend: height of the legend.
-        shift: how far headings begin before the axes and may go on behind them; None for headings as wide as the axes.
+        width: of the figure in inches.
+        abreast: panels in a line.
     """
-    (width, slot, abreast), (left, right, above, tall, below) = page, box
-    step, top = above + tall + below, TOP + further_lines(title, width)
-    height, inches = top + step * -(-len(titles) // abreast) + legend, slot - left - right
-    figure = new_figure(width, height)
-    headline(figure, title)
-    drawn = []
-    for number, text in enumerate(titles):
-        line, column = divmod(number, abreast)
-        # Figures count from below, lines of panels from above.
-        low = height - top - line * step - above - tall
-        axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, tall / height))
-        heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
-        drawn.append(axes)
+    lines = -(-len(titles) // abreast)
+    figure = constrained_figure(width, _ROOM * (lines + 1), title)
+    grid = figure.subplots(lines, abreast, squeeze=False)
+    for axes in grid.flat[len(titles) :]:
+        axes.remove()
+    drawn = list(grid.flat[: len(titles)])
+    for axes, text in zip(drawn, titles, strict=True):
+        heading(axes, text, width / abreast - 0.6)
     return figure, drawn
 
 
@@ -129,12 +116,15 @@ def legend_columns(labels: Iterable[str], width: float) -> int:
 
 
 def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
-    """Adds a legend under all axes, with each label of any of them once, in so many lines or more where it is long."""
+    """Adds a legend under all axes, with each label of any of them once, in so many lines.
+
+    Where matplotlib lays out the axes, in as many as the labels need.
+    """
     legends = [axes.get_legend_handles_labels() for axes in drawn]
     by_label = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
     # Where matplotlib lays out the axes, it leaves room for what is outside.
     place: Any = "lower center" if figure.get_layout_engine() is None else "outside lower center"
-    columns = -(-len(by_label) // lines)
     if figure.get_layout_engine() is not None:
-        columns = min(columns, legend_columns(by_label, figure.get_figwidth()))
+        lines = -(-len(by_label) // legend_columns(by_label, figure.get_figwidth()))
+    columns = -(-len(by_label) // lines)
     figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **LEGEND)

@@ -18,8 +18,6 @@ from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import (
-    BAND,
-    CHANCE_LABEL,
     draw_chance,
     draw_intervals,
     draw_level,
@@ -29,7 +27,7 @@ from headlens.plots.curves import (
     panels,
     verdicts_told,
 )
-from headlens.plots.head_grid import LINE, Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
+from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -55,8 +53,8 @@ _WHOLE, _ONE_ORDER = "no heads pruned", "one random order"
 _COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY, style.BROWN)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
 # inches
-_LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
-_LINE, _APART, _TICK = 0.16, 0.05, 0.22
+_BESIDE, _HEIGHT = 0.7, 2.3
+_APART, _TICK = 0.05, 0.22
 _LETTERS = 20  # of a strategy's name
 
 
@@ -169,12 +167,9 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     told = verdicts_told(pruning[pruning["strategy"] != RANDOM])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{told})"
-    lines, width, abreast = _legend_lines(pruning), _width(models), 1 if style.in_column() else len(models)
-    slot = (width - 0.1) / abreast
-    inches = slot - _LEFT - _RIGHT
-    room = 0.06 + LINE * max(style.heading_lines(name, inches) for name in named)
-    box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
-    figure, drawn = panels(title, named, (width, slot, abreast), box, _LINE * lines)
+    width, abreast = _width(models), 1 if style.in_column() else len(models)
+    inches = width / abreast - _BESIDE
+    figure, drawn = panels(title, named, width, abreast)
     (low, high), values, apart = _span(pruning, inches)
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
@@ -187,7 +182,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
             _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
         axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
         draw_chance(axes, _chance(rows))
-    legend_below(figure, drawn, lines)
+    legend_below(figure, drawn)
+    style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
 
 
@@ -265,17 +261,3 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     draw_intervals(axes, at, rows, colour)
     if strategy != RANDOM:
         draw_verdicts(axes, at, rows, colour, marker)
-
-
-def _legend_lines(pruning: pd.DataFrame) -> int:
-    """One line, or more where the names are too long for one."""
-    levels = [_WHOLE + BAND, _ONE_ORDER] + [CHANCE_LABEL] * math.isfinite(_chance(pruning))
-    letters = [min(len(name), _LETTERS) for name in [*levels, *_strategies(pruning)]]
-    mean = len(", mean of 10")  # of the strategy that is drawn several times
-    width = _width(list(pruning["model"].unique()))
-    # a line, a gap, and letters of 0.56 of their size
-    letter = 0.56 * style.TICK_SIZE / 72
-    if style.in_column():
-        columns = max(1, int(width / (0.55 + letter * max(*letters, len("random") + mean))))
-        return math.ceil(len(letters) / columns)
-    return min(math.ceil((0.55 * len(letters) + letter * (sum(letters) + mean)) / width), 2)

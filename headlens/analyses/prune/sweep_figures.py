@@ -23,10 +23,11 @@ from headlens.plots.curves import (
     draw_verdicts,
     known_values,
     legend_below,
+    legend_columns,
     panels,
     verdicts_told,
 )
-from headlens.plots.head_grid import LINE, Grid, by_model_and_stack, float_column, has_numbers
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 
 # colour, marker, label
@@ -37,13 +38,12 @@ LOOKS = {
 _WHOLE = {TRAINED: "unpruned model", SCRATCH: "all heads, from scratch"}
 _ABREAST = 2  # panels
 # inches
-_LEFT, _RIGHT, _BOTTOM, _HEIGHT, _LEGEND, _APART = 0.58, 0.10, 0.42, 2.2, 0.2, 0.05
+_HEIGHT, _APART = 2.2, 0.05
 _CLOSEST = 0.12  # names of runs
 _SINGLE = 0.7  # of the full width
-_DIGIT = 0.64 * (style.TICK_SIZE - 1) / 72
 ALL = "all"
 # inches
-_ROLES_LEFT, _ROLES_RIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 0.17, 4.0, 3.3
+_WIDEST, _NARROWEST = 4.0, 3.3
 _ROLES_ABREAST = 3  # panels
 
 
@@ -80,14 +80,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     single, titles = len(sets) == 1, [own.title for own in sets]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))
-    slot = (width - 0.05) / abreast
-    # names of runs stand upright above the axes
-    names = _DIGIT * max(len(name) for own in sets for name in _shared_names(own.runs))
-    room = names + 0.14 + LINE * max(style.heading_lines(text, slot - _LEFT - _RIGHT) for text in titles)
-    # The legend may have five entries; a single panel is narrower than the page.
-    lines = 3 if style.in_column() or single else 2
-    box = _LEFT, _RIGHT, room, _HEIGHT, _BOTTOM
-    figure, drawn = panels(title, titles, (width, slot, abreast), box, _LEGEND * lines)
+    figure, drawn = panels(title, titles, width, abreast)
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(panel.runs["metric"].iloc[0])
         words = style.fold(metric, _HEIGHT, style.LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else ""
@@ -97,7 +90,8 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         margin = 0.06 * (high - low or abs(high) or 1.0)
         axes.set_ylim(low - margin, high + margin)
         _draw_quality(axes, panel)
-    legend_below(figure, drawn, lines)
+    legend_below(figure, drawn)
+    style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
 
 
@@ -170,13 +164,6 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
     above.spines["top"].set_linewidth(0.5)
 
 
-def _shared_names(rows: pd.DataFrame) -> list[str]:
-    """Names as `_name_runs` writes them, of runs with as many heads together."""
-    pruned = rows[rows["init"] == TRAINED]
-    named = pd.Series(_names(pruned), dtype=object).groupby(float_column(pruned, "left"))
-    return ["", *named.agg(", ".join)]
-
-
 def _names(rows: pd.DataFrame) -> list[str]:
     pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
     return [
@@ -227,26 +214,14 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
     titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
-    room = 0.06 + LINE * max(style.heading_lines(text, slot - 0.1) for text in titles)
-    foot = 0.3 + 0.64 * style.TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
-    lines = 1 if width >= style.FULL_WIDTH - 0.1 else min(3, len(present))
-    box = _ROLES_LEFT, _ROLES_RIGHT, room, _HEIGHT, foot
-    page = width, slot, abreast
-    figure, drawn = panels(f"Roles {words}", titles, page, box, _ROLES_LEGEND * lines, _ROLES_LEFT - 0.08)
+    figure, drawn = panels(f"Roles {words}", titles, width, abreast)
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
         style.dress(axes, "penalty λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)
-    figure.legend(
-        handles=legend_handles(present),
-        loc="lower left",
-        bbox_to_anchor=(0.0, 0.0),
-        ncols=-(-len(present) // lines),
-        fontsize=style.TICK_SIZE,
-        frameon=False,
-        handletextpad=0.2,
-        columnspacing=1.0,
-        borderaxespad=0.2,
-    )
+    handles = legend_handles(present)
+    columns = legend_columns([str(handle.get_label()) for handle in handles], width)
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, **style.LEGEND)
+    style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
 
 

@@ -16,8 +16,9 @@ from headlens.maps.map_figures import MapBlock, draw_blocks
 from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
+from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
 from headlens.plots.curves import draw_chance, draw_intervals, draw_level, legend_below
+from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
 
@@ -44,9 +45,7 @@ _SQUARE: dict[str, Any] = {"marker": "s", "markersize": 3}
 MARKERS = {name: _SQUARE for name in LOOKS if name.startswith("block_")}
 MARKERS["block_v2"] = {**_SQUARE, "markerfacecolor": "white"}
 # inches
-_TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
-_LEGEND = {(1, 1): (6, 1.1), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and height by how panels stand
-_LEFT, _CLUSTERS_TOP, _TITLE, _NAMES, _GAP, _ROW = 0.45, 0.32, 0.3, 0.55, 0.15, 0.15  # of clusters
+_PANEL, _ROW = 2.4, 0.15
 # Words of an axis for a metric and its task.
 _METRICS = {"bleu": "BLEU", "chrf": "chrF"}
 _TASKS = {
@@ -110,21 +109,12 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         label = f"{_METRICS.get(metric, metric)} {_TASKS.get(task, f'on {task}')}"
         panels.append(("value", "task_sparsity", label, "the task", tried))
     across = 1 if style.in_column() else len(panels)
-    stacked = len(panels) // across
     shown = "recall, task and sparsity" if len(panels) > 1 else "recall and sparsity"
     width = min(style.page_width(), style.FULL_WIDTH * across / 2)
     names = [*points["model"].astype(str).unique(), *points.get("attention", pd.Series(dtype=str)).dropna().unique()]
     title = "\n".join([f"Predicted attention: {shown}", ", ".join(names)])
-    lines, below = _LEGEND[stacked, across]
-    if not MARKERS.keys().isdisjoint(methods["method"]):
-        lines, below = lines * 4 // 3, below * 4 / 3
-    height = _TOP + style.further_lines(title, width) + stacked * (_PANEL + _WORDS) + below
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    for number, (column, place, label, title, rows) in enumerate(panels):
-        line, slot = divmod(number, across)
-        bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
-        axes = figure.add_axes(((slot + 0.14) / across, bottom / height, 0.8 / across, _PANEL / height))
+    figure, drawn = curve_panels(title, [words for *_, words, _ in panels], width, across)
+    for axes, (column, place, label, _, rows) in zip(drawn, panels, strict=True):
         style.dress(axes, "sparsity", style.one_line(label, _PANEL, style.LABEL_SIZE))
         _draw_methods(axes, rows, place, column)
         faint: dict[str, Any] = {"color": style.FAINT, "linewidth": 0.8, "zorder": 1}
@@ -139,8 +129,8 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
             low, high = axes.get_ylim()
             if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
                 axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)
-        style.heading(axes, title, 3.0)
-    legend_below(figure, figure.axes, lines)
+    legend_below(figure, drawn)
+    style.fit_height(figure, drawn[::across], _PANEL * len(drawn[::across]))
     return figure
 
 
@@ -205,7 +195,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
             panels.append((title, shares.reindex(index=rows, columns=tags).set_axis(numbers)))
     scale, axis = Scale(f"share of the cluster (grey: fewer than {_FEWEST_TOKENS} tokens)"), ("", "cluster")
-    return _share_maps("Parts of speech in clusters", panels, scale, axis, _LEFT, 0.12, _NAMES)
+    return _share_maps("Parts of speech in clusters", panels, scale, axis, shared=True)
 
 
 def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
@@ -244,10 +234,9 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     panels = [
         (title, share.set_axis(names)) for title, share in zip(("entmax", "predicted by clusters"), shares, strict=True)
     ]
-    beside = _NAMES + 0.15  # names of tags, and what they are of
     axis = "part of speech of the key", "part of speech of the query"
     headline = f"Parts of speech that attend to each other, {pairs['stack'].iloc[0]}"
-    return _share_maps(headline, panels, scale, axis, beside, beside)
+    return _share_maps(headline, panels, scale, axis)
 
 
 def _share_maps(
@@ -255,9 +244,8 @@ def _share_maps(
     panels: Sequence[tuple[str, pd.DataFrame]],
     scale: Scale,
     axis: tuple[str, str],
-    left: float,
-    below: float,
-    names: float = 0.0,
+    *,
+    shared: bool = False,
 ) -> Figure:
     """Draws shares of tags with the title of each panel, two abreast, in a column one below the other; NaN is grey.
 
@@ -266,37 +254,25 @@ def _share_maps(
         panels: a title and shares each, rows by tags.
         scale: of all.
         axis: what stands along the tags and beside the first rows.
-        left: inches to the left of the first panel.
-        below: inches below each.
-        names: inches below the last ones for names of tags, which then the others do without.
+        shared: whether the names of tags stand below the last ones only.
     """
     abreast = 1 if style.in_column() else 2
-    lines, inside = len(panels) // abreast, len(panels[0][1]) * _ROW
-    slot = _TITLE + inside + below
-    width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + names
-    across = (width - left - BAR_SLOT - 0.1) / abreast - _GAP
-    figure = style.new_figure(width, height)
-    style.headline(figure, headline)
-    for number, (title, shares) in enumerate(panels):
-        line, column = divmod(number, abreast)
-        corner = left + column * (across + _GAP), height - _CLUSTERS_TOP - line * slot - _TITLE - inside
-        axes = figure.add_axes((corner[0] / width, corner[1] / height, across / width, inside / height))
-        style.dress(axes, axis[0], "" if column else axis[1])
-        axes.set_facecolor(style.MISSING)
-        cells, (low, high) = np.ma.masked_invalid(shares.to_numpy(np.float64)), (scale.low, scale.high)
-        axes.pcolormesh(cells, cmap=scale.map, vmin=low, vmax=high, edgecolors="white", linewidth=0.3)
+    lines, inside, width = len(panels) // abreast, len(panels[0][1]) * _ROW, style.page_width()
+    figure = style.constrained_figure(width, lines * (inside + 1) + 1, headline)
+    grid = figure.subplots(lines, abreast, squeeze=False)
+    bar_beside(figure, scale, grid, lines * inside)
+    for number, (axes, (title, shares)) in enumerate(zip(grid.flat, panels, strict=True)):
+        is_first, is_last = number % abreast == 0, number + abreast >= len(panels)
+        style.dress(axes, axis[0], axis[1] if is_first else "")
+        colour_cells(axes, shares.to_numpy(np.float64), scale, linewidths=0.3, linecolor="white")
         axes.invert_yaxis()
-        rows, columns = (np.arange(count) + 0.5 for count in shares.shape)
-        tags = [token_label(str(tag).lower()) for tag in shares.columns]
-        axes.set_xticks(columns, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
-        axes.set_yticks(rows, shares.index.astype(str), fontsize=style.TICK_SIZE)
+        tags = [token_label(str(tag).lower()) for tag in shares.columns] if is_last or not shared else []
+        axes.set_xticks(np.arange(len(tags)) + 0.5, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
+        rows = shares.index.astype(str).tolist() if is_first else list[str]()
+        axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=style.TICK_SIZE)
         axes.tick_params(length=0)
-        style.heading(axes, title, across)
-        if column:
-            axes.set_yticklabels([])
-        if names and line < lines - 1:
-            axes.set_xticklabels([])
-    add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
+        style.heading(axes, title, width / abreast - 0.8)
+    style.fit_height(figure, grid[:, 0], lines * inside)
     return figure
 
 

@@ -37,7 +37,7 @@ STRATEGIES = ("ranked", "importance", "importance-steps", "greedy", "beam", "ran
 KINDS: dict[str, set[str]] = {
     "encoder": set(),
     "translation": {"mass", "similarity"},
-    "two encoders": {"mass", "similarity"},
+    "two encoders": {"similarity"},
     "ablate": set(),
     "ablate two": {"side_by_side"},
     "prune": {"gates_encoder", "gates_decoder", "gates_cross"},
