@@ -88,9 +88,10 @@ def draw_cells(axes: Axes, values: npt.NDArray[np.floating], **looks: Any) -> No
 
 
 def colour_cells(axes: Axes, values: npt.NDArray[np.floating], scale: Scale, **looks: Any) -> None:
-    """Draws cells on grey, which is seen where there is no value."""
+    """Draws framed cells on grey, which is seen where there is no value."""
     axes.set_facecolor(MISSING)
     draw_cells(axes, values, **scale.limits, **looks)
+    axes.spines[:].set_visible(True)
 
 
 def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], letters: int = 5) -> None:

@@ -25,7 +25,6 @@ Grid = npt.NDArray[np.float64]
 # inches
 LARGEST_CELL, CLEAR_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.12, 0.05, 0.40
 SIDE, NARROWEST, LOWEST_SHEET = 0.45, 1.1, 1.0  # beside the cells of a panel; least width of cells, and height
-TOP, LINE = 0.25, 0.135
 BAR = 0.85  # a colour bar with its ticks and label
 _LINE, _WORDS = 0.55, 0.9  # about: of words by line of panels, and around all
 

@@ -14,10 +14,21 @@ from matplotlib.ticker import MaxNLocator
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import INK, TICK_SIZE, constrained_figure, dress, one_line, page_width
+from headlens.plots.style import (
+    FULL_WIDTH,
+    INK,
+    TALLEST,
+    TICK_SIZE,
+    constrained_figure,
+    dress,
+    fit_height,
+    in_column,
+    one_line,
+    page_width,
+)
 
 # inches
-_TITLE, _WORDS = 0.5, 0.6
+_TITLE, _WORDS, _ROW, _LEAST = 0.5, 0.6, 0.17, 0.11
 _WIDE, _NARROW = 3.6, 1.75  # of a panel without the names: on a page, and at least
 _NAMES, _LONGEST, _LETTER = 1.65, 3.0, 0.06  # of the names: at least on a page, at most, by letter
 
@@ -67,15 +78,28 @@ class PointPanel:
 
 
 def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
-    """Draws panels one below the other, with one legend; panels of the same values have the same axis."""
+    """Draws panels one below the other, with one legend; panels of the same values have the same axis.
+
+    Rows are so high that all fit a page; where that would be too low, panels stand two abreast.
+    """
     names = min(_LONGEST, _LETTER * max(len(name) for panel in panels for name in panel.names))
     width = min(_WIDE + max(_NAMES, names), page_width(names + _NARROW))
-    heights = [0.17 * len(p.names) * max(1.0, 0.6 * len(p.groups) if p.apart else 1.0) for p in panels]
-    figure = constrained_figure(width, _TITLE + sum(heights) + _WORDS * len(panels), title)
-    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-    for axes, panel in zip(grid.flat, panels, strict=True):
+    rows = [len(p.names) * max(1.0, 0.6 * len(p.groups) if p.apart else 1.0) for p in panels]
+    # Panels that would be longer than a page stand side by side.
+    is_long = sum(rows) * _LEAST + _WORDS * len(panels) > TALLEST and not in_column()
+    abreast = min(len(panels), 2 if is_long else 1)
+    width = page_width(FULL_WIDTH) if abreast > 1 else width
+    lines = [max(rows[start : start + abreast]) for start in range(0, len(rows), abreast)]
+    row = float(np.clip((TALLEST - _TITLE - _WORDS * (len(lines) + 0.5)) / sum(lines), _LEAST, _ROW))
+    letters = min(TICK_SIZE, 0.8 * 72 * row)
+    figure = constrained_figure(width, _TITLE + row * sum(lines) + _WORDS * (len(lines) + 1), title)
+    grid = figure.subplots(len(lines), abreast, squeeze=False, height_ratios=lines)
+    for axes in grid.flat[len(panels) :]:
+        axes.remove()
+    drawn = list(grid.flat[: len(panels)])
+    for axes, panel in zip(drawn, panels, strict=True):
         dress(axes, drawable_text(panel.about), "")
-        above = one_line(panel.title, width - names - 0.3, TICK_SIZE)
+        above = one_line(panel.title, width / abreast - names - 0.3, TICK_SIZE)
         axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         draw_level(axes, panel.level, panel.level_name, sideways=True)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))  # small differences have long numbers
@@ -87,13 +111,14 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
             size, values = 3.5 if group.marker == "o" else 7.0, float_column(group.rows, "value")
             looks: dict[str, Any] = {"color": group.colour, "marker": group.marker, "markersize": size, "linestyle": ""}
             axes.plot(values, at, label=group.label, zorder=3, **looks)
-        shown = [one_line(name, _LONGEST, TICK_SIZE) for name in panel.names]
-        axes.set_yticks(range(len(shown)), shown, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
+        shown = [one_line(name, _LONGEST / abreast, letters) for name in panel.names]
+        axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=INK, fontfamily=FAMILY)
         axes.set_ylim(len(shown) - 0.5, -0.5)
     for about in {panel.about for panel in panels}:
-        alike = [axes for axes, panel in zip(grid.flat, panels, strict=True) if panel.about == about]
+        alike = [axes for axes, panel in zip(drawn, panels, strict=True) if panel.about == about]
         lows, highs = zip(*(axes.get_xlim() for axes in alike), strict=True)
         for axes in alike:
             axes.set_xlim(min(lows), max(highs))
-    legend_below(figure, figure.axes)
+    legend_below(figure, drawn)
+    fit_height(figure, grid[:, 0], row * sum(lines), tallest=float("inf"))
     return figure

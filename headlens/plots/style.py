@@ -137,11 +137,9 @@ def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:
         spine.set_color(INK)
 
 
-def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
-    """Writes a title above axes on the left, broken to `width` inches; `shift` moves its start left, in inches."""
-    figure = axes.get_figure(root=True)
-    inches = axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
-    title = axes.set_title(fold(text, width, HEADING_SIZE), loc="left", pad=3, x=-shift / inches)
+def heading(axes: Axes, text: str, width: float) -> None:
+    """Writes a title above axes on the left, broken to `width` inches."""
+    title = axes.set_title(fold(text, width, HEADING_SIZE), loc="left", pad=3)
     title.set(fontsize=HEADING_SIZE, fontfamily=FAMILY, color=INK)
 
 

@@ -1,8 +1,12 @@
 import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
+from headlens.plots.cell_drawing import draw_cells
 from headlens.plots.style import (
     constrained_figure,
+    fit_height,
     fold,
     heading,
     headline,
@@ -23,6 +27,27 @@ def test_figures_are_white_headless_and_leave_settings_alone() -> None:
     assert type(figure.canvas).__name__ == "FigureCanvasAgg"
     assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
     assert dict(mpl.rcParams) == before
+
+
+def test_seaborn_draws_where_it_is_told_and_changes_nothing_else() -> None:
+    before = dict(mpl.rcParams)
+    figure = new_figure(2.0, 2.0)
+    draw_cells(figure.subplots(), np.eye(2))
+    assert type(figure.canvas).__name__ == "FigureCanvasAgg"
+    assert plt.get_fignums() == []
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.mark.parametrize("words", ["short", "a label that is longer " * 8])
+def test_a_figure_is_as_high_as_its_panels_need(words: str) -> None:
+    figure = constrained_figure(3.0, 6.0, "title")
+    lines = figure.subplots(2)
+    lines[1].set_xlabel(fold(words, 2.0, 8.0))
+    fit_height(figure, lines, 3.0)
+    figure.canvas.draw()
+    heights = [axes.get_window_extent().height / figure.dpi for axes in lines]
+    assert heights == pytest.approx([1.5, 1.5], abs=0.05)
+    assert lines[1].xaxis.label.get_window_extent().y0 >= 0
 
 
 def test_titles_name_the_corpus_and_only_those_of_figures_that_were_measured_on_it() -> None:

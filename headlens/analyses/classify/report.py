@@ -130,8 +130,10 @@ def classify_figures(
         yield from position_figure.relation_offset_figures(tables["relation_offsets"], syntax)
     if "syntax" in tables:
         yield "best_heads", syntax_figure.best_heads_figure(tables["syntax"], min_instances)
-        models = list(tables["syntax"].groupby("model", sort=False))
-        for number, (_, rows) in enumerate(models, 1):
+        models = [rows for _, rows in tables["syntax"].groupby("model", sort=False)]
+        # A model in which no head is above the offset has no figure, and takes no number.
+        models = [rows for rows in models if (syntax_figure.gain(rows) > 0).any()] or models[:1]
+        for number, rows in enumerate(models, 1):
             yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows)
     if len(heads) and "similarity" in tables:
         yield "similarity", similarity_figure.similarity_map(tables["similarity"], heads)

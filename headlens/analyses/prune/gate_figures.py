@@ -24,7 +24,7 @@ SNAPSHOTS = 5
 _JUST_OPEN = 1e-12  # less is closed
 _LINES = "#D0D0D0"  # between cells: closed ones are as white as the page
 # inches
-_LABEL, _TICKS, _GAP, _WORDS, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.34
+_LABEL, _TICKS, _GAP, _WORDS, _TOP, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.25, 0.34
 _LARGEST, _SMALLEST = 0.20, 0.035  # sides of cells
 _NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
 _ABREAST = 36  # columns of a line
@@ -99,12 +99,12 @@ def _pages(runs: Sequence[GatedRun], title: str) -> Iterator[Figure]:
     room = style.FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
     width = max(_SMALLEST, min(_LARGEST, room / len(steps) / heads))
     # low cells in many layers are better than a second page
-    fitting = ((_TALLEST - head_grid.TOP - head_grid.LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
+    fitting = ((_TALLEST - _TOP - style.HEADING_LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
     cell = width, max(_SMALLEST, min(width, fitting), _LOWEST / layers)
     # Width and height of a panel with what stands around it; width of the page with labels and colour bar.
     slot = max(_NARROWEST, width * heads) + _GAP, cell[1] * layers + _WORDS
     page = max(style.COLUMN_WIDTH, _LABEL + _TICKS + len(steps) * slot[0] + BAR_SLOT + 0.15)
-    top = head_grid.TOP + style.further_lines(title, page)
+    top = _TOP + style.further_lines(title, page)
     rows = max(1, int((_TALLEST - top - _BOTTOM) / slot[1]))
     for shown in (runs[first : first + rows] for first in range(0, len(runs), rows)):
         height = max(_SHORTEST, top + len(shown) * slot[1] + _BOTTOM)

@@ -93,6 +93,10 @@ def test_two_models_have_a_map_of_relations_each() -> None:
     first, second = only_roles(classify_tables("one")), only_roles(classify_tables("two"))
     both = {name: pd.concat([first[name], second[name]]) for name in ("heads", "syntax")}
     assert [name for name, _ in classify_figures(both) if name.startswith("syntax")] == ["syntax_1", "syntax_2"]
+    # One in which no head is above the offset takes no number.
+    below = {"heads": both["heads"], "syntax": both["syntax"].assign(accuracy=0.0)}
+    below["syntax"].loc[below["syntax"]["model"] == "two", "accuracy"] = 1.0
+    assert [name for name, _ in classify_figures(below) if name.startswith("syntax")] == ["syntax"]
 
 
 def with_relevance() -> dict[str, pd.DataFrame]:
