@@ -110,7 +110,7 @@ def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], 
             # Words of one line stand on one line with their neighbours, also where letters reach below it.
             across: Any = "center" if "\n" in str(word) else "center_baseline"
             text = axes.text(head + 0.5, layer + 0.5, drawable_text(str(word)), ha="center", va=across, linespacing=1.0)
-            text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]))
+            text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]), in_layout=False)
 
 
 def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> float:

@@ -109,9 +109,9 @@ def constrained_figure(width: float, height: float, title: str) -> Figure:
 
 
 def fit_height(figure: Figure, lines: Iterable[Axes], inches: float, tallest: float = TALLEST) -> None:
-    """Makes a figure so high that axes below each other have so many inches together, and leaves it so.
+    """Makes a figure so high that axes below each other have so many inches together.
 
-    What stands around the axes keeps its size. Matplotlib has laid out the figure then, and does not do so again.
+    What stands around the axes keeps its size. Matplotlib has laid out the figure then, and axes have their places.
 
     Args:
         figure: with all its axes, labels and legends, of any height that has room for them.
@@ -123,7 +123,6 @@ def fit_height(figure: Figure, lines: Iterable[Axes], inches: float, tallest: fl
     drawn = figure.get_figheight() * sum(axes.get_position(original=True).height for axes in lines)
     figure.set_figheight(min(tallest, figure.get_figheight() + inches - drawn))
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
 
 
 def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:

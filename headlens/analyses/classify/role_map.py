@@ -138,7 +138,7 @@ def _write_upright(axes: Axes, words: Entries, inks: Entries, cell: tuple[float,
         if not name or size < SMALLEST_SIZE:
             continue
         looks: dict[str, Any] = {"fontfamily": FAMILY, "color": str(inks[layer, head]), "fontsize": size}
-        looks |= {"ha": "center", "va": "center"}
+        looks |= {"ha": "center", "va": "center", "in_layout": False}
         axes.text(head + 0.5, layer + 0.5 + below / 2 / cell[1], drawable_text(name), rotation=90, **looks)
         if arrow:
             axes.text(head + 0.5, layer + 0.55 * below / cell[1], arrow, **looks)
