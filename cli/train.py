@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_LAST = 8  # rows of a table of a training on the console
+
+
 @analysis("Models")
 def train(run: Any, request: Any, screen: Screen) -> str:
     """Train a model on labelled examples of a task, on masked language modelling, or on translation.
@@ -22,7 +25,7 @@ def train(run: Any, request: Any, screen: Screen) -> str:
     """
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
-    screen.table(title, list(rows[-8:]))
+    screen.table(title if len(rows) <= _LAST else f"{title}, the last {_LAST} of {len(rows)}", list(rows[-_LAST:]))
     metrics: pd.DataFrame = run.metrics
     if len(metrics):
         lines = [

@@ -218,7 +218,7 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
         return f"{row['task']} with {what} loses significantly{corrected}: {measured}."
     number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
     told = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
-    undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}: {measured}"
+    undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}{corrected}: {measured}"
     return f"{undecided}; {told}." if told else f"{undecided}."
 
 

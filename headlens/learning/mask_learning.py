@@ -395,6 +395,7 @@ def _members(n: int, window: int) -> Tensor:
 def _learnable(n: int, longest: int, ends: bool, diagonal: bool) -> Tensor:  # noqa: FBT001
     """1 where P of a position is learned, else 0: (n * n, 1). See `LearnedMask.positions`."""
     apart, special = _places(n)
-    within = (torch.arange(n) < longest).float()
+    # The form that holds the ends open does so at the last token of every text: no text learns it.
+    within = (torch.arange(n) < longest - ends).float()
     learned = torch.outer(within, within).view(-1, 1)
     return (learned * ~(special & ends) * ~((apart == 0) & (not diagonal))).double()

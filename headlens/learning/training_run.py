@@ -195,7 +195,12 @@ def checkpoint_note(
     one = "the one" if equal == 1 else f"the first of {equal}"
     which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(found[main])})"
     than = "" if math.isnan(even) else f"; guessing evenly has {number_text(even)}"
-    return int(found["step"]), f"The checkpoint is that of update {int(found['step'])}, {one} with the {which}{than}."
+    note = f"The checkpoint is that of update {int(found['step'])}, {one} with the {which}{than}."
+    if len(evaluations) > 1:
+        note += (
+            f" The same examples chose it among {len(evaluations)} evaluations: what it achieves on them is optimistic."
+        )
+    return int(found["step"]), note
 
 
 def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:

@@ -19,6 +19,7 @@ from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK
 from headlens.relevance_propagation.shares import (
+    UNSIGNED_RULES,
     Marks,
     even_shares,
     figure_title,
@@ -94,7 +95,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     """The relevance of every head under the rule that was asked for, against that under every other rule.
 
     One panel per other rule, model and stack, with Spearman's correlation within layers; on the dashed line both rules
-    give a head the same share. Triangles at the edge lie beyond it.
+    give a head the same share. Triangles at the edge lie beyond it. Beside a rule without signs magnitudes are drawn.
 
     Args:
         relevance: rows of `relevance.csv`, of one model or several.
@@ -109,6 +110,8 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     for part, other in product(by_model_and_stack(rows), others):
         both = part.rows[[*keys, "relevance"]].merge(of_rule(relevance, other), on=keys, suffixes=("", "_other"))
         x, y = float_column(both, "relevance"), float_column(both, "relevance_other")
+        if {rule, other} & UNSIGNED_RULES:  # magnitudes have no sign to agree on
+            x, y = np.abs(x), np.abs(y)
         if (known := _known(x, y)).any():
             found[part.name, other] = x[known], y[known], both["layer"][known]
     if not found:
@@ -120,7 +123,9 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     same = Line2D([], [], **_DASHED, label="same share under both rules")
     figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), [same])
     for axes, ((_, other), (x, y, _)) in zip(panels, found.items(), strict=True):
-        style.dress(axes, *(style.fold(f"share under rule {name}", 1.8, style.LABEL_SIZE) for name in (rule, other)))
+        share = "magnitude of the share" if {rule, other} & UNSIGNED_RULES else "share"
+        words = [f"{share} under rule {name}" for name in (rule, other)]
+        style.dress(axes, *(style.fold(text, 1.8, style.LABEL_SIZE) for text in words))
         axes.set(xlim=span(x), ylim=span(y))
         axes.axline((0, 0), slope=1, **_DASHED)
         _points(axes, x, y, [style.BLUE] * len(x))

@@ -489,8 +489,9 @@ def agreement_notes(agreement: pd.DataFrame) -> list[str]:
             continue
         interval = f"[{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         beyond = "" if pd.isna(row["kappa"]) else f", Cohen's κ {row['kappa']:.2f} {interval}"
+        without = row["heads"] - row.get("with_role", row["heads"])
         notes.append(
-            f"{row['model']} and {row['other_model']}{where}: {row['same']} of {row['heads']} heads in the same "
-            f"position have the same role, or none{beyond}."
+            f"{row['model']} and {row['other_model']}{where}: {row['same'] - without} of {row['heads']} heads in the "
+            f"same position have the same role, {without} have none in either{beyond}."
         )
     return notes

@@ -53,7 +53,7 @@ def test_positions_by_class_and_offset(
             (float(mask.probabilities[layer, row["head"], i, j]), bool(mask.file.allowed[layer, row["head"], i, j]))
             for i in range(n)
             for j in range(n)
-            if max(i, j) < (longest or n)
+            if max(i, j) < (longest or n) - structured
             and not (structured and class_of(i, j, n, 1) == "special")
             and (diagonal or i != j)
             and (
@@ -70,7 +70,7 @@ def test_positions_by_class_and_offset(
         assert row["kept"] == pytest.approx(sum(k for _, k in own) / len(own), rel=1e-9)
     shown = [
         [
-            max(i, j) < (longest or n)
+            max(i, j) < (longest or n) - structured
             and not (structured and class_of(i, j, n, 1) == "special")
             and (diagonal or i != j)
             for j in range(n)

@@ -125,6 +125,9 @@ def test_without_relevance_or_confidence_there_is_nothing_to_draw(make_heads: Ma
     assert confidence_against_relevance(heads_of(make_heads).iloc[:0]) is None
 
 
+SIZE = "magnitude of the share"
+
+
 def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) -> None:
     frame = make_relevance("m", {"encoder": [4] * 5}, rules=("epsilon", "taylor", "gradxact"))
     # rows of other rules in another order, as long as they are about the same heads
@@ -133,11 +136,16 @@ def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) 
     asked, gradxact, taylor = (
         frame[frame["rule"] == rule].reset_index(drop=True) for rule in ("epsilon", "gradxact", "taylor")
     )
-    assert [axes.get_ylabel() for axes in figure.axes] == ["share under rule gradxact", "share under rule taylor"]
-    assert {axes.get_xlabel() for axes in figure.axes} == {"share under rule epsilon"}
-    for axes, other in zip(figure.axes, (gradxact, taylor), strict=True):
-        assert offsets(axes) == pairs(asked["relevance"], other["relevance"])
-        value = within_layers(asked.assign(other=other["relevance"]), "relevance", "other")
+    # Beside a rule without signs magnitudes are compared, as in correlations.csv.
+    labels = [(axes.get_xlabel().replace("\n", " "), axes.get_ylabel().replace("\n", " ")) for axes in figure.axes]
+    names = [(share, f"{share} under rule {rule}") for share, rule in (("share", "gradxact"), (SIZE, "taylor"))]
+    assert labels == [(f"{share} under rule epsilon", other) for share, other in names]
+    sizes = asked.assign(relevance=asked["relevance"].abs())
+    for axes, own, other in zip(
+        figure.axes, (asked, sizes), (gradxact["relevance"], taylor["relevance"].abs()), strict=True
+    ):
+        assert offsets(axes) == pairs(own["relevance"], other)
+        value = within_layers(own.assign(other=other), "relevance", "other")
         expected = f"m, encoder\nSpearman within layers {value:.2f} (n = 20)".replace("-", "−")
         assert axes.get_title(loc="left") == expected
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["same share under both rules"]

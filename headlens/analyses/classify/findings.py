@@ -79,6 +79,8 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
             told = [*_resting(part), *told, *_best_of_others(part)]
             if part.model in few:
                 told = ["no head is given a role because too little text was read; the notes say how much."]
+                if is_even(part.rows):
+                    told.insert(0, even_sentence(part.rows))
             elif is_even(part.rows):
                 told = [even_sentence(part.rows)]
             elif has_even(part.rows):

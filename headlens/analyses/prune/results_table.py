@@ -15,6 +15,7 @@ from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_TOLD,
+    foremost,
     gives_one_answer,
     known_verdicts,
     one_answer_text,
@@ -315,7 +316,13 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             continue
         left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         scaled = float_column(pruned, "between")
-        for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
+        # The one to tell, and the one with fewest heads.
+        told = int(np.argmax(left))
+        if known:
+            decided = known_verdicts(pruned)
+            chosen = foremost(decided.assign(gone=-sweep_runs.count_heads_left(decided)), "gone")
+            told = int(np.flatnonzero(pruned["run"] == chosen["run"])[0])
+        for place in dict.fromkeys((told, int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
             if count < heads and row.name in known:
                 gone = f"{heads - count} of {heads} heads pruned"

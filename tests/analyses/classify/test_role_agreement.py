@@ -96,9 +96,9 @@ def test_stacks_and_models() -> None:
     ]
     first, second = agreement_notes(found)
     assert first.startswith(
-        "a and b, encoder: 3 of 4 heads in the same position have the same role, or none, Cohen's κ 0."
+        "a and b, encoder: 2 of 4 heads in the same position have the same role, 1 have none in either, Cohen's κ 0."
     )
-    assert second == "a and b, cross: 2 of 2 heads in the same position have the same role, or none."
+    assert second == "a and b, cross: 2 of 2 heads in the same position have the same role, 0 have none in either."
     assert role_agreement(pd.concat([table("a", [1]), table("b", [1])])).empty
 
 

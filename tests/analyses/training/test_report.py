@@ -64,7 +64,9 @@ def test_of_equal_evaluations_the_first_is_said_to_be_saved(
 ) -> None:
     evaluations = [{"step": number, "accuracy": value} for number, value in enumerate(values, 1)]
     found = checkpoint_note(evaluations, "accuracy", higher_is_better=higher)
-    assert found == (step, f"The checkpoint is that of {words}")
+    chosen = f" The same examples chose it among {len(values)} evaluations: what it achieves on them is optimistic."
+    assert found == (step, f"The checkpoint is that of {words}{chosen}")
+    assert checkpoint_note(evaluations[:1], "accuracy")[1].endswith(").")
 
 
 @pytest.mark.parametrize(
