@@ -294,7 +294,7 @@ def gate_findings(run: RecordedRun) -> list[str]:
 
 
 def gate_sentences(sweep: pd.DataFrame) -> list[str]:
-    """What is known of the task with the fewest heads, and with most of them.
+    """What is known of the task with most heads left, with as few as are enough or undecided, and with the fewest.
 
     Args:
         sweep: rows of `sweep.csv`, of one model or several.
@@ -316,13 +316,13 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             continue
         left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         scaled = float_column(pruned, "between")
-        # The one to tell, and the one with fewest heads.
+        # Most heads left, the one that says most, and fewest.
         told = int(np.argmax(left))
         if known:
             decided = known_verdicts(pruned)
             chosen = foremost(decided.assign(gone=-sweep_runs.count_heads_left(decided)), "gone")
             told = int(np.flatnonzero(pruned["run"] == chosen["run"])[0])
-        for place in dict.fromkeys((told, int(np.argmin(left)))):
+        for place in dict.fromkeys((int(np.argmax(left)), told, int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
             if count < heads and row.name in known:
                 gone = f"{heads - count} of {heads} heads pruned"
