@@ -100,8 +100,9 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
     # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
     assert pruned == (
-        "demo: whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point (corrected for 2 "
-        "sets of heads): accuracy 0.825, a change of -0.050 [-0.110, 0.010], n = 100; may lose up to 11 points; about 1,200 evaluation examples "
+        "demo: whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point (corrected "
+        "for 2 sets of heads): accuracy 0.825, a change of -0.050 [-0.110, 0.010], n = 100; may lose up to 11 points; "
+        "about 1,200 evaluation examples "
         "would decide, if the change is as measured. 2 random orders of as many heads: 0.725 each."
     )
 
