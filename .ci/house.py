@@ -119,7 +119,7 @@ def main() -> None:
         ("public functions of the same name", len(public), "0", told(public)),
         ("functions of at most 3 lines, %", round(100 * sum(s <= 3 for s in sizes) / len(sizes)), "", ()),
         ("docstrings of at most 3 words", len(short), "0", short),
-        ("dependencies that are not looked for", len(ignored), "", ignored),
+        ("dependencies that are not looked for", len(ignored), "0", ignored),
         (f"files of a commit, median of the last {len(changed)}", statistics.median(changed or [0]), "", ()),
     ]
     for what, number, goal, places in rows:
