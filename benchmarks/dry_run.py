@@ -29,7 +29,7 @@ COMMANDS = (
 
 
 def headlens(*words: str) -> str:
-    """What a command prints."""
+    """Runs a command in a process of its own and returns what it prints, its summary as JSON."""
     done = subprocess.run(
         [sys.executable, "-m", "headlens_cli", *words, "--json"], capture_output=True, text=True, check=True
     )
@@ -37,7 +37,7 @@ def headlens(*words: str) -> str:
 
 
 def main() -> None:
-    """Print the table."""
+    """Prints a row for each command: planned and measured seconds and megabytes, and the ratio of the seconds."""
     print(f"{'command':75} {'planned s':>9} {'took s':>7} {'ratio':>6} {'planned MB':>10} {'peak MB':>8}")
     for words in COMMANDS:
         plan = json.loads(headlens(*words, "--dry-run"))

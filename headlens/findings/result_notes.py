@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from headlens.tasks.task_options import guess_text
 from headlens.tasks.translation import CUT
 
 Chosen = npt.NDArray[np.bool_]
+_TRAIN = ": train it further"
 
 
 def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
@@ -67,11 +69,11 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
         if worse and right is not None and (other := _of_most_frequent(task, records, metric)) is not None:
             worse = mcnemar(right, other) < LEVEL
         if worse:
-            why = "train it further." if task.labels else "it follows something that the task works against."
-            notes.append(f"The model is significantly worse than {guessing}: {why}")
+            why = f"{_TRAIN}." if task.labels else ": it follows something that the task works against."
+            notes.append(f"The model is significantly worse than {guessing}{why}")
         elif low <= chance:
             more = "." if constant else ", or evaluate it on more examples."
-            notes.append(f"The model is not significantly better than {guessing}: train it further{more}")
+            notes.append(f"The model is not significantly better than {guessing}{_TRAIN}{more}")
     said = _column(task, records, "predicted")
     if task.labels and said is not None and constant:
         notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
@@ -80,6 +82,11 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
+
+
+def without_advice(notes: Iterable[str]) -> list[str]:
+    """Notes of a model that more training cannot help, without the advice to train it."""
+    return [f"{told}." if advice else told for told, advice, _ in (note.partition(_TRAIN) for note in notes)]
 
 
 def _of_most_frequent(task: Task, records: Floats, metric: str) -> Floats | None:

@@ -197,7 +197,7 @@ def tied(alike: float, what: str = "heads") -> str:
 
 
 def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> str:
-    """What is known of a model with something taken away, in a sentence.
+    """What is known of a model with something taken away, in a sentence, and whether it has one answer to everything.
 
     Args:
         row: with a verdict.
@@ -212,14 +212,15 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
         measured += f", n = {int(examples):,}"
     margin = amount_text(float(row["margin"]), str(row["metric"]))
     corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
+    one_answer = one_answer_after(row)
     if row["verdict"] == NOT_NEEDED:
-        return f"{row['task']} with {what} loses less than the margin of {margin}{corrected}: {measured}."
+        return f"{row['task']} with {what} loses less than the margin of {margin}{corrected}: {measured}.{one_answer}"
     if row["verdict"] == NEEDED:
-        return f"{row['task']} with {what} loses significantly{corrected}: {measured}."
+        return f"{row['task']} with {what} loses significantly{corrected}: {measured}.{one_answer}"
     number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
     told = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
     undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}{corrected}: {measured}"
-    return f"{undecided}; {told}." if told else f"{undecided}."
+    return (f"{undecided}; {told}." if told else f"{undecided}.") + one_answer
 
 
 def one_answer_text(metric: str, n: int, examples: str, what: str) -> str:
@@ -238,6 +239,11 @@ def one_answer_text(metric: str, n: int, examples: str, what: str) -> str:
 def gives_one_answer(row: Mapping[Any, Any]) -> bool:
     """Whether a row of a sweep tells that its model gives one answer to everything; older tables do not tell."""
     return str(row.get("same_answer")) == "True"
+
+
+def one_answer_after(row: Mapping[Any, Any]) -> str:
+    """A sentence behind what such a model achieves; empty for other models."""
+    return " It gives the same answer to all examples." * gives_one_answer(row)
 
 
 def verdict_cells(row: Mapping[Any, Any]) -> dict[str, Any]:

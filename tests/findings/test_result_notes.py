@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.findings.result_notes import reading_notes, record_notes
+from headlens.findings.result_notes import reading_notes, record_notes, without_advice
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
@@ -76,6 +76,7 @@ def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]
     chance, *more = record_notes(find_task("sst2").task, answers(wrong))
     assert chance == "Always giving the most frequent answer has an accuracy of 0.500."
     assert more == told
+    assert without_advice(more) == [note.partition(": train")[0] + "." for note in told]
 
 
 def test_the_most_frequent_answer_of_few_examples_is_compared_in_pairs() -> None:

@@ -234,6 +234,20 @@ def test_means_of_seeds_have_a_bound_and_no_verdict() -> None:
     assert "verdict" not in [column.name for column in page.columns]
 
 
+@pytest.mark.parametrize("command", ["prune", "train-dam", "masks"])
+def test_a_model_with_one_answer_for_all_is_told_with_its_verdict(command: str) -> None:
+    """A training that learned nothing is no knowledge of what was taken away."""
+    made, _ = TAKEN[command]
+    tables = made(UNDECIDED | {"same_answer": True})
+    assert (
+        report_of(command)
+        .findings(recorded(command, tables))[-1]
+        .endswith(" It gives the same answer to all examples.")
+    )
+    other = made(UNDECIDED | {"same_answer": False})
+    assert "same answer" not in " ".join(report_of(command).findings(recorded(command, other)))
+
+
 @pytest.mark.parametrize("margin", [0.0, -1.0, np.nan, np.inf])
 def test_margins_that_cannot_be(margin: float) -> None:
     for options, name in (

@@ -20,8 +20,8 @@ from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     VERDICTS,
     VERDICTS_TOLD,
-    gives_one_answer,
     known_verdicts,
+    one_answer_after,
     one_answer_text,
     taken_away_text,
     verdict_cells,
@@ -434,11 +434,11 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
     tests, compared = known["metric"].value_counts(), known.to_dict("index")
     for place, row in sweep.to_dict("index").items():
         share = float(row["sparsity_texts"])
-        one_answer = " It gives the same answer to all examples." * gives_one_answer(row)
+        one_answer = one_answer_after(row)
         if place in compared:
             masked = f"{share:.1%} of text positions masked ({row['run']})"
             told = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
-            sentences.append(f"{row['model']}: {told}{one_answer}")
+            sentences.append(f"{row['model']}: {told}")
         elif one_answer and np.isfinite(float(row.get("delta", np.nan))):
             told = one_answer_text(str(row["metric"]), int(row["n"]), "evaluation examples", "masked positions")
             sentences.append(f"{row['model']}, {row['run']}: with and without the mask {told}")

@@ -24,7 +24,7 @@ from headlens.learning.mask_learning import (
     trains_weights,
     unmasked,
 )
-from headlens.learning.sweep import KNOWN_WITHOUT_READING, Baseline, Record, TrainedResult, Trainings, run_name
+from headlens.learning.sweep import CHANCE_COLUMNS, Baseline, Record, TrainedResult, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
@@ -34,7 +34,7 @@ SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint", "diagonal", *DIAGONAL_DIFFERENCE),
     *SWEEP_VERDICT,
-    *KNOWN_WITHOUT_READING,
+    *CHANCE_COLUMNS,
 ]
 
 IMPORTANCE_COLUMNS = ["run", "penalty", "step", "class", "p"]

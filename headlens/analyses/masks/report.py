@@ -41,6 +41,7 @@ from headlens.findings.verdicts import (
     bound_text,
     foremost,
     known_verdicts,
+    one_answer_after,
     taken_away_text,
     tied,
     verdict_cells,
@@ -201,6 +202,7 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         unmasked, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
         if len(unmasked):
             sentences.append(f"{model}: {metric} on {task} without a mask: {_told(unmasked.iloc[0])}.")
+            sentences[-1] += one_answer_after(unmasked.iloc[0].to_dict())
         for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")

@@ -62,6 +62,7 @@ MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
     *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE, "chance"),
     *SWEEP_VERDICT,
+    "same_answer",
 ]
 DRAWS_COLUMNS = [
     *("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw", *GRID),

@@ -40,7 +40,7 @@ BLOCK = ["model", "task", "metric"]
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
-_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide", "n")
+_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide", "n", "same_answer")
 CHANCE = "chance"  # what guessing without reading gives
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),

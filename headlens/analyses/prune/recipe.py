@@ -15,7 +15,7 @@ from headlens.corpora.frequency import make_frequency
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
-from headlens.findings.result_notes import were
+from headlens.findings.result_notes import were, without_advice
 from headlens.heads import STACKS
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.gate_options import GateOptions
@@ -118,7 +118,11 @@ def _notes(
         notes.append(f"{had}; use --training-args scratch-steps to give them as many as the original model had.")
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
-    notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
+    # A model without heads has nothing to train that could tell examples apart.
+    told = [without_advice(o.notes) if o.values and not o.left else o.notes for o in outcomes]
+    notes_of_runs = [
+        ((o.run, own), (f"{o.run} from random weights", o.scratch_notes)) for o, own in zip(outcomes, told, strict=True)
+    ]
     notes += told_once(known, itertools.chain.from_iterable(notes_of_runs))
     notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads

@@ -329,8 +329,7 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 gone += f" and {scaled[place]:.0f} scaled down" * bool(scaled[place] > 0)
                 gone += f" (λ = {float(row['penalty']):g})"
                 text = taken_away_text(known[row.name], gone, len(known), "pruned models")
-                one_answer = " It gives the same answer to all examples." * gives_one_answer(row.to_dict())
-                sentences.append(f"{model}: {text}{one_answer}")
+                sentences.append(f"{model}: {text}")
                 continue
             value = value_text(*(float(row[name]) for name in VALUES))
             stay = "stays" if count == 1 else "stay"
@@ -343,7 +342,7 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 text += f", unpruned {number_text(float(unpruned['value'].iloc[0]))}"
             difference = [float(row.get(name, np.nan)) for name in DELTA]
             text += f", a change of {value_text(*difference)}" * bool(np.isfinite(difference[0]))
-            if gives_one_answer(row.to_dict()):
+            if count < heads and gives_one_answer(row.to_dict()):
                 text = f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
                 text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")[:-1]
             sentences.append(text + ".")

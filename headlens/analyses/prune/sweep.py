@@ -20,8 +20,8 @@ from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
 from headlens.learning.sweep import (
+    CHANCE_COLUMNS,
     COMPARED,
-    KNOWN_WITHOUT_READING,
     Baseline,
     Record,
     TrainedResult,
@@ -43,9 +43,9 @@ SWEEP_COLUMNS = [
     *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
     *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
     *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
-    *(*DIFFERENCE, *SWEEP_VERDICT, *KNOWN_WITHOUT_READING),
+    *(*DIFFERENCE, *SWEEP_VERDICT, *CHANCE_COLUMNS),
 ]
-_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", *KNOWN_WITHOUT_READING)
+_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", *CHANCE_COLUMNS)
 ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -143,7 +144,8 @@ def _write(
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
-    write_training(run, state, measured, (model, data), facts["checkpoint"], figures=request.figures)
+    levels = facts["checkpoint"], facts.get("even_loss", math.nan)
+    write_training(run, state, measured, (model, data), levels, figures=request.figures)
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
         if request.figures:
@@ -220,9 +222,9 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             )
         notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
         task = {"task": vars(translation)} if request.bleu else {}
-        return _write(
-            request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task, "checkpoint": saved}
-        )
+        facts: dict[str, Any] = {"corpus": asdict(summary), **task, "checkpoint": saved}
+        facts |= {"even_loss": even} if math.isfinite(even) else {}
+        return _write(request, run, loaded, state, measured, notes, facts)
 
 
 def _translated(
@@ -267,11 +269,18 @@ class TrainRun:
 
 
 def write_training(
-    run: Run, state: TrainingState, measured: TaskResult, named: tuple[str, str], saved: int | None, *, figures: bool
+    run: Run,
+    state: TrainingState,
+    measured: TaskResult,
+    named: tuple[str, str],
+    levels: tuple[int | None, float],
+    *,
+    figures: bool,
 ) -> None:
     """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
 
-    The curve is named after the model and what it learns from, with a mark at the update whose weights were saved.
+    The curve is named after the model and what it learns from, with a mark at the update whose weights were saved and
+    a line at the loss of guessing evenly, which are its levels.
     """
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
@@ -279,6 +288,6 @@ def write_training(
             run.folder.table(name, table)
     write_log(run, state)
     tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    figure = training_curve(*tables, *named, saved) if figures else None
+    figure = training_curve(*tables, *named, *levels) if figures else None
     if figure is not None:
         run.folder.figure("training", figure)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -13,7 +15,7 @@ from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_hist
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table
-from headlens.plots.curves import VALUES, legend_below
+from headlens.plots.curves import VALUES, draw_chance, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import (
     BLUE,
@@ -32,7 +34,12 @@ _FEW = 20  # points of a line that has dots
 
 
 def training_curve(
-    log: pd.DataFrame, evaluations: pd.DataFrame, model: str = "", data: str = "", saved: int | None = None
+    log: pd.DataFrame,
+    evaluations: pd.DataFrame,
+    model: str = "",
+    data: str = "",
+    saved: int | None = None,
+    even: float = math.nan,
 ) -> Figure | None:
     """The loss in training, and that of the evaluations, by update.
 
@@ -42,6 +49,7 @@ def training_curve(
         model: its name, for the title.
         data: name of what it learns from, for the title.
         saved: the update whose weights were saved, if they are those of an evaluation.
+        even: the loss of guessing evenly, NaN where that is not known; left out where it would take most of the room.
 
     Returns:
         The figure, or None when nothing was logged.
@@ -66,6 +74,10 @@ def training_curve(
             axes.plot(steps, losses, marker=marker, markersize=3, color=color, linewidth=1, label=label)
     if saved is not None:
         axes.axvline(saved, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint")
+    bottom, top = axes.get_ylim()
+    if abs(even - np.clip(even, bottom, top)) <= top - bottom:
+        axes.set_ylim(min(bottom, even - 0.05 * (top - bottom)), max(top, even + 0.05 * (top - bottom)))
+        draw_chance(axes, even)
     low, high = axes.get_xlim()
     if high - low < 2:  # whole numbers need room
         axes.set_xlim((low + high) / 2 - 1, (low + high) / 2 + 1)
@@ -79,7 +91,9 @@ def _draw(run: RecordedRun) -> Figures:
         evaluations = run.tables.get("evaluations", pd.DataFrame())
         step = run.record.get("checkpoint")
         saved = step if isinstance(step, int) else None  # runs of earlier versions do not say
-        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, saved)
+        even = run.record.get("even_loss")
+        levels = saved, even if isinstance(even, float) else math.nan
+        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, *levels)
     if ALPHAS in run.tables:
         yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 
