@@ -122,7 +122,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
             axes.axvline(sparsity, linestyle="-.", label="sparsity of entmax", **faint)
         if column == "recall":
             axes.set_ylim(0, 1.03)
-            axes.plot([0, 1], [1, 0], label="chance level", **faint)
+            axes.plot([0, 1], [1, 0], label="recall of random graphs", **faint)
         else:
             draw_level(axes, gold, "entmax itself")
             draw_chance(axes, float(next(iter(float_column(gold, "chance")), np.nan)))

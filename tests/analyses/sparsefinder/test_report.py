@@ -66,7 +66,10 @@ def test_every_method_has_a_curve(metric: bool) -> None:
     assert len(figure.axes) == 1 + metric
     for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
         lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
-        others = ["sparsity of entmax", "entmax itself (band: 95 %)" if column == "value" else "chance level"]
+        others = [
+            "sparsity of entmax",
+            "entmax itself (band: 95 %)" if column == "value" else "recall of random graphs",
+        ]
         place = "task_sparsity" if column == "value" else "sparsity"
         assert list(lines) == [*(label for _, _, label in LOOKS.values()), *others]
         for method, (_, _, label) in LOOKS.items():
@@ -84,6 +87,16 @@ def test_every_method_has_a_curve(metric: bool) -> None:
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     assert all(axes.get_tightbbox().y0 >= box.y1 - 1 for axes in figure.axes)
+
+
+def test_chance_of_the_task_and_random_graphs_are_lines_of_their_own() -> None:
+    """Under one name the legend would explain one of the two lines only."""
+    figure = pareto_curves(points().assign(chance=25.0), "encoder")
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    drawn = {str(line.get_label()) for axes in figure.axes for line in axes.lines} & {"chance level", *told}
+    assert {"chance level", "recall of random graphs"} <= drawn == set(told)
+    (level,) = (line for line in figure.axes[1].lines if line.get_label() == "chance level")
+    assert level.get_ydata()[0] == 25.0
 
 
 def test_a_metric_that_is_the_same_everywhere_has_an_axis() -> None:
