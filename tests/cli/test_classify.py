@@ -216,6 +216,6 @@ def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
     headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
-    monkeypatch.setattr("headlens.runs.progress.Forecast.FIRST", 0.0)
+    monkeypatch.setattr("headlens_cli.screen.Forecast.FIRST", 0.0)
     shown = headlens("classify", tiny_bert, "--limit", 30, "--batch-tokens", 200).err
     assert re.search(r"tiny-bert: at least \d+ (s|min), estimated from the first \d+ of \d+, short ones first\n", shown)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headlens.runs.progress import Forecast
+from headlens_cli.screen import Forecast
 
 
 class Clock:
