@@ -26,7 +26,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
 from headlens.models.loading import load
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 Inputs = dict[str, Tensor]
 SHARES = (0.25, 0.5, 0.75)

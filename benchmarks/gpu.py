@@ -56,7 +56,7 @@ from headlens.learning.penalized_training import PenalizedObjective
 from headlens.models.loading import LoadedModel
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 PROJECT = Path(__file__).resolve().parents[1]
 # Batches of a pass over a corpus: what is done once in a pass, checks of the kernel among it, is no cost of each.

@@ -13,7 +13,7 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 PROJECT = Path(__file__).resolve().parents[1]
 TREEBANK = PROJECT.parent / "shared" / "data" / "ud_english_ewt" / "en_ewt-ud-test.conllu"

@@ -27,7 +27,7 @@ from device_time import milliseconds
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, PreTrainedModel
 
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 WAYS = dict(zip(("three metrics", "all of classify"), (3, 7), strict=True))
 

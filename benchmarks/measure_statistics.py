@@ -44,7 +44,7 @@ from headlens.metrics.positions import Positions
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 TIERS = {

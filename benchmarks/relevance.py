@@ -29,7 +29,7 @@ from headlens.relevance_propagation.aggregation import RelevanceSums
 from headlens.relevance_propagation.relevance_options import Rule
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 try:
     from captum.attr import LayerGradientXActivation

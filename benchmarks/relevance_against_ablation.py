@@ -26,7 +26,7 @@ from headlens.models.loading import load
 from headlens.relevance_propagation.head_relevance import head_relevance
 from headlens.relevance_propagation.relevance_options import RULES
 from headlens.replay.head_ablation import Replay
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 
 def pooled(outputs: Any, inputs: Any) -> Tensor:

@@ -35,7 +35,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.replay.head_ablation import BATCH_TOKENS, Replay
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 from headlens.weights.head_slicing import projections
 
 Inputs = dict[str, Tensor]

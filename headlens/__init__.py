@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from headlens.result import Result
     from headlens.roles.head_roles import Classification, classify_heads
     from headlens.roles.role_options import ClassifyOptions, Thresholds
-    from headlens.runs.corpus_reader import CorpusReader
+    from headlens.runs.corpus_pass import CorpusReader
     from headlens.statistics.bootstrap import Draws
     from headlens.tasks.evaluation import EvaluationOptions, evaluate
     from headlens.tasks.example_sources import DataOptions
@@ -98,7 +98,7 @@ _HOMES = {
     "result": ("Result",),
     "roles.head_roles": ("Classification", "classify_heads"),
     "roles.role_options": ("ClassifyOptions", "Thresholds"),
-    "runs.corpus_reader": ("CorpusReader",),
+    "runs.corpus_pass": ("CorpusReader",),
     "statistics.bootstrap": ("Draws",),
     "tasks.evaluation": ("EvaluationOptions", "evaluate"),
     "tasks.example_sources": ("DataOptions",),

@@ -1,9 +1,13 @@
-"""Options that several commands have."""
+"""Options that several commands have, and the arguments of a request by their names."""
 
 from __future__ import annotations
 
-from headlens.option_values import names_or_none, positive_amount
-from headlens.options import CORPUS, MODEL, OUTPUT, STATISTICS, TASK, TRAINING, Option
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from headlens.option_values import folder, names_or_none, positive_amount
+from headlens.options import CORPUS, MODEL, OUTPUT, STATISTICS, TASK, TRAINING, Option, option
 
 MODEL_NAME = Option("Hugging Face id, local folder, or demo: the bundled MiniLM.", metavar="MODEL", argument=True)
 ONE_OR_TWO_MODELS = Option(
@@ -138,3 +142,37 @@ FIGURES = Option(
     of_program=True,
 )
 OFFLINE = Option("Never contact the hub.", MODEL, of_program=True)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The folder of a run, whether another run there is replaced, and whether it goes on with the run there."""
+
+    out: Path | None = option(
+        None,
+        "Run folder; without a name runs/<command>-<model>-<time>.",
+        OUTPUT,
+        metavar="DIR",
+        parse=folder,
+        shown="a new one in runs/",
+    )
+    overwrite: bool = option(False, "Replace an existing run in that folder.", OUTPUT)
+    resume: bool = False
+
+
+def arguments(request: Any) -> dict[str, Any]:
+    """Returns the arguments of a request as run.json and --config hold them: flat, by option, without the folder."""
+    by_option: dict[str, Any] = {}
+    for field in fields(request):
+        value = getattr(request, field.name)
+        if isinstance(value, OutputOptions) or not field.metadata.get("recorded", True):
+            continue
+        by_option |= arguments(value) if is_dataclass(value) else {field.name: _json_value(value)}
+    return by_option
+
+
+def _json_value(value: Any) -> Any:
+    """A value as JSON can hold it: tuples as lists, paths as text."""
+    if isinstance(value, (list, tuple)):
+        return [_json_value(v) for v in value]
+    return str(value) if isinstance(value, Path) else value

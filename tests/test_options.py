@@ -27,7 +27,7 @@ from headlens.learning.gate_options import START as GATE_START
 from headlens.learning.gate_training import START
 from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
 from headlens.options import GROUPS, Given, build, declared_options
-from headlens.runs.output_options import arguments
+from headlens.shared_options import arguments
 from headlens_cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]

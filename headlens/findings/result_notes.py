@@ -14,7 +14,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import broken_note
 from headlens.errors import counted
 from headlens.options import DEMO
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.intervals import wilson
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar

@@ -27,7 +27,7 @@ from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
 from headlens.options import Level
 from headlens.pages.head_cards import SentenceMap, TokenGroups
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 Lists = tuple[Frequency | None, Frequency | None]  # of words of the source and of the target side
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at

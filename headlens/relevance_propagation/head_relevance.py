@@ -27,8 +27,7 @@ from headlens.relevance_propagation.relevance_options import ReadingOptions, Rel
 from headlens.relevance_propagation.relevance_session import CONSERVING, RelevanceSession
 from headlens.relevance_propagation.shares import same_output
 from headlens.relevance_propagation.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
-from headlens.runs.corpus_pass import CorpusPass, PassState
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import FEWEST
 
 _TRAIN = (

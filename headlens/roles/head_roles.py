@@ -36,8 +36,7 @@ from headlens.models.loading import LoadedModel
 from headlens.relevance_propagation.head_relevance import HeadRelevances, nothing_read
 from headlens.roles.role_options import ClassifyOptions, Thresholds
 from headlens.roles.role_rules import label, mark_syntactic, null_notes, role_scores, too_little_notes
-from headlens.runs.corpus_pass import CorpusPass, PassState
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 
 _SHORTEST_WINDOW = 16  # tokens, special ones included
 

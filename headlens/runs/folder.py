@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
@@ -14,6 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 import pandas as pd
+from filelock import FileLock, Timeout
 from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, NotFiniteError, OutputError, ResumeError
@@ -21,7 +23,6 @@ from headlens.extensions import loaded_extensions
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
 from headlens.plots.export import write_figure
-from headlens.runs.lock import FolderLock
 from headlens.runs.run_record import (
     RUN_FILE,
     check_same_conditions,
@@ -37,6 +38,70 @@ from headlens.runs.run_record import (
 Status = Literal["running", "finished", "interrupted", "failed"]
 FIGURES = "figures"
 PAGE = "report.html"
+LOCK_NAME = ".headlens.lock"
+
+
+class FolderLock:
+    """A lock file holding the writer's process number.
+
+    The claim itself is the operating system's, so it ends with the process, however that ends: a file left
+    behind by a dead process is taken over, and a process number used again by another program does no harm.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_NAME
+        self._lock = FileLock(self.path, blocking=False, thread_local=False)
+        self._file: os.stat_result | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock and writes the number of this process into its file.
+
+        Raises:
+            OutputError: if a living process holds it, or the folder cannot be written.
+        """
+        with output_errors(self.path):
+            try:
+                self._lock.acquire()
+            except Timeout as problem:
+                raise OutputError(
+                    f"{self.path.parent} is being written to by another headlens process ({self._owner()}).",
+                    "Wait until it has finished, or name another folder with --out.",
+                ) from problem
+            self._file = self.path.stat()
+            with contextlib.suppress(PermissionError):  # Windows locks the beginning of the file
+                self.path.write_text(f"{os.getpid()}\n", encoding="ascii")
+
+    def _owner(self) -> str:
+        with contextlib.suppress(OSError):
+            return self.path.read_text(encoding="ascii", errors="replace").strip() or "unknown"
+        return "unknown"
+
+    def release(self) -> None:
+        """Releases the lock and removes its file; nothing happens without a lock."""
+        if self._file is None:
+            return
+        with contextlib.suppress(OSError):
+            if self._is_ours(self._file):
+                self.path.unlink()
+        self._lock.release()
+        self._file = None
+
+    def check(self) -> None:
+        """Checks that the lock's file is still there, and with it the folder that this process took.
+
+        Raises:
+            OutputError: if somebody removed or moved it.
+        """
+        if self._file is not None and not self._is_ours(self._file):
+            raise OutputError(
+                f"{self.path.parent} was removed or moved while this run wrote there.",
+                "Start again, and do not touch the folder until the run has ended.",
+            )
+
+    def _is_ours(self, file: os.stat_result) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.samestat(file, self.path.stat())
+        return False
 
 
 class RunFolder:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
+from headlens.attention.model_normalizer import attention_name
 from headlens.attention_masks.mask_options import MaskOptions
 from headlens.attention_masks.model_mask import mask_record, under_mask
 from headlens.corpora.sentence import CorpusSummary
 from headlens.errors import OptionError, OutputError
+from headlens.interventions.compacting import removed_heads
+from headlens.languages import told_languages
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass, PassState, fill_from_parts, sums_file
 from headlens.runs.folder import RunFolder
-from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter
+from headlens.shared_options import OutputOptions, arguments
 from headlens.unchanged_files import one_state_of_files
 
 # Raised whenever metrics keep other sums than before, so that none are added to those of another headlens.
@@ -146,6 +150,37 @@ class Run:
         sentences = (self.part or self.processes).shard_size(corpus.sentences)
         with self.reporter.progress(text, sentences if sums is None else 0, None) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, take)
+
+
+def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
+    """Returns what run.json says of a model: where it came from, and on what it was run.
+
+    Args:
+        loaded: the model.
+        label: name of the model in tables.
+    """
+    removed = removed_heads(loaded.model)
+    languages = told_languages(loaded.tokenizer, loaded.model, loaded.untold)
+    return {
+        "model": label,
+        "name": loaded.name,
+        "revision": loaded.revision,
+        "weight_hash": loaded.weight_hash,
+        "parameters": loaded.n_parameters,
+        "device": str(loaded.device),
+        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "attention": attention_name(loaded.model),
+        **({"languages": languages} if languages else {}),
+        **({"heads_removed": [str(head) for head in removed]} if removed else {}),
+    }
+
+
+def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
+    """Returns the name of a model in tables: its short name, with parent folders where that is taken."""
+    parts = Path(loaded.name).parts
+    longer = ["/".join(parts[-count:]) for count in range(2, len(parts))]
+    names = chain((loaded.short_name, *longer, loaded.name), (f"{loaded.name} ({number})" for number in count(2)))
+    return next(n for n in names if n not in taken)
 
 
 def _model_identity(loaded: LoadedModel) -> dict[str, str]:

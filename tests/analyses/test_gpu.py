@@ -29,7 +29,7 @@ from headlens.models.loading import LoadedModel
 from headlens.models.model_options import DType
 from headlens.roles.head_roles import classify_heads
 from headlens.roles.role_options import ClassifyOptions
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 pytestmark = pytest.mark.gpu
 SIZES = {"vocab_size": 2000, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}

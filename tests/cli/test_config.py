@@ -18,7 +18,7 @@ from headlens.analyses.commands import commands
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.runs.output_options import arguments
+from headlens.shared_options import arguments
 from headlens.tasks.task_options import TaskData
 from headlens_cli.app import app
 

@@ -24,8 +24,7 @@ import pytest
 from every_command import CASES
 from forks import Forks
 
-from headlens.runs.folder import RunFolder
-from headlens.runs.lock import LOCK_NAME
+from headlens.runs.folder import LOCK_NAME, RunFolder
 
 KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
 AGAIN = 5  # kills of one run, which is resumed in between

@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.recipe import run_report
 from headlens.analyses.report.registry import report_of_run
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.reading import read_recorded
+from headlens.shared_options import OutputOptions
 
 pytestmark = pytest.mark.slow
 AT_LENGTH = bool(os.environ.get("HEADLENS_FUZZ"))

@@ -10,7 +10,7 @@ import pytest
 
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.findings.result_notes import reading_notes, record_notes, without_advice
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import CATALOGUE, find_task

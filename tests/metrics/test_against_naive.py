@@ -30,7 +30,7 @@ from headlens.heads import Stack
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.head_roles import Frequencies, classify_heads
 from headlens.roles.role_options import ClassifyOptions
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"

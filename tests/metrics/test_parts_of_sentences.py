@@ -30,7 +30,7 @@ from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.roles.head_roles import Frequencies, classify_heads
 from headlens.roles.role_options import ClassifyOptions
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 FREQUENCY = make_frequency("wordfreq:en", [])
 

@@ -23,8 +23,8 @@ from headlens.errors import ModelError, OptionError
 from headlens.languages import language_tokens
 from headlens.models.loading import LoadedModel, load, tokenizer_of
 from headlens.models.model_options import ModelOptions
-from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.model_record import model_record
+from headlens.runs.corpus_pass import CorpusReader
+from headlens.runs.run import model_record
 from headlens.tasks.reader import Reader
 
 # A tokenizer of each family; test_what_models_read_is_what_transformers_makes_of_it tries all.

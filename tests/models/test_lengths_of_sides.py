@@ -15,7 +15,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.findings.result_notes import reading_notes
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 from headlens.tasks.examples import TextExample
 from headlens.tasks.masked import TranslationLoss
 from headlens.tasks.reader import Reader

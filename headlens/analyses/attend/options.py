@@ -25,8 +25,7 @@ from headlens.options import (
     build,
     option,
 )
-from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import FIGURES, LEVEL, MODEL_NAME
+from headlens.shared_options import FIGURES, LEVEL, MODEL_NAME, OutputOptions
 
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
 _WORDS = "Sentences, each in quotation marks, and optionally a second model, shown next to the first."

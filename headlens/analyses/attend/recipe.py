@@ -14,9 +14,8 @@ from headlens.heads import parse_heads
 from headlens.maps.sentence_attention import sink_notes
 from headlens.maps.stored_maps import write_maps
 from headlens.pages.attention_page import attention_page, size_notes
-from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import open_run
+from headlens.runs.run import model_record, open_run
 
 PAGE = "attention.html"
 

@@ -14,7 +14,7 @@ from headlens.maps.sentence_attention import collect_attention
 from headlens.models.loading import LoadedModel
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import SentenceMap
-from headlens.runs.model_record import model_label
+from headlens.runs.run import model_label
 
 _NAMED = 3  # heads that the name of a state lists
 

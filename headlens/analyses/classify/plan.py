@@ -7,8 +7,8 @@ from dataclasses import replace
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.planning.plan import RELEVANCE, Plan, Planner, Work
 from headlens.runs.corpus_pass import parse_shard, part_folders
-from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
+from headlens.shared_options import arguments
 
 # What headlens's own benchmarks measured (benchmarks), beside plain passes.
 CLASSIFIED = 1.23  # statistics of all heads, beside a forward pass

@@ -48,12 +48,10 @@ from headlens.roles.head_roles import (
     classify_heads,
 )
 from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
-from headlens.runs.corpus_pass import parse_shard, part_folders
-from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.model_record import model_label, model_record
-from headlens.runs.output_options import arguments
+from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.progress import Advance, Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_label, model_record, open_run
+from headlens.shared_options import arguments
 from headlens.unchanged_files import file_hashes
 
 _SHOWN = 3  # sentences whose attention a run keeps

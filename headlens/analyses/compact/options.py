@@ -9,8 +9,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names
 from headlens.options import DEMO, HEADS, OUTPUT, STATISTICS, CommandOptions, option
-from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, MODEL_NAME
+from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, MODEL_NAME, OutputOptions
 
 
 @dataclass(frozen=True)

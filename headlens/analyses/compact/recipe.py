@@ -38,11 +38,10 @@ from headlens.interventions.gates import HeadGates
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
 from headlens.planning.speed import operations_of, seconds_of
-from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.model_record import model_record
+from headlens.runs.corpus_pass import CorpusReader
 from headlens.runs.progress import Advance, Reporter
 from headlens.runs.reading import check_rows
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_record, open_run
 from headlens.runs.run_record import read_run
 from headlens.statistics.intervals import FEWEST, geometric_mean_interval
 from headlens.weights.head_map import FILE

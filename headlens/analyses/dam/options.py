@@ -11,8 +11,7 @@ from headlens.learning.training_options import BLOCK, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, OUTPUT, TRAINING, Checked, CommandOptions, option
-from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY
+from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY, OutputOptions
 from headlens.tasks.task_options import check_margin
 
 if TYPE_CHECKING:

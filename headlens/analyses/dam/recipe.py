@@ -20,9 +20,8 @@ from headlens.learning.text_training import block_length, made_new
 from headlens.learning.training_options import TextOptions
 from headlens.learning.training_set import TrainingCallbacks
 from headlens.models.loading import LoadedModel
-from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_record, open_run
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
 

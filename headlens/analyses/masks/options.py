@@ -34,8 +34,7 @@ from headlens.options import (
     declared_options,
     option,
 )
-from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import FIGURES, MARGIN
+from headlens.shared_options import FIGURES, MARGIN, OutputOptions
 from headlens.tasks.task_options import check_margin, task_name
 
 if TYPE_CHECKING:

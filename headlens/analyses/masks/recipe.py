@@ -20,9 +20,8 @@ from headlens.errors import OptionError, counted
 from headlens.learning.mask_learning import forget_masks
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
 from headlens.learning.sweep import SweepRun
-from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_record, open_run
 
 SPARSITY_COLUMNS = [
     *("mask", "layer", "head", "diagonal", "n", "sparsity"),

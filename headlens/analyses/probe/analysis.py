@@ -26,8 +26,7 @@ from headlens.corpora.sentence import OUTSIDE, ROOT, Corpus
 from headlens.errors import CorpusError, SelfCheckError, counted
 from headlens.metrics.attention_view import NullView
 from headlens.metrics.words import word_level, word_weights
-from headlens.runs.corpus_pass import CorpusPass, PassState
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import Draws
 
 _MOST_STEPS = 1000

@@ -8,7 +8,7 @@ from headlens import shared_options
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.models.model_options import ModelOptions
 from headlens.options import CORPUS, DEMO, STATISTICS, TRAINING, CommandOptions, option
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 
 
 @dataclass(frozen=True)

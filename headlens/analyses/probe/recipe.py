@@ -27,11 +27,9 @@ from headlens.findings.result_notes import encoding_notes
 from headlens.learning.open_training_set import read_text
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
-from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.model_record import model_record
+from headlens.runs.corpus_pass import CorpusPass, CorpusReader
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_record, open_run
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, ROLES, Checked, CommandOptions, option
 from headlens.roles.role_options import Thresholds
-from headlens.runs.output_options import OutputOptions
-from headlens.shared_options import BATCH_TOKENS, FIGURES, FREQUENCY, MARGIN, MODEL_NAME
+from headlens.shared_options import BATCH_TOKENS, FIGURES, FREQUENCY, MARGIN, MODEL_NAME, OutputOptions
 from headlens.tasks.task_options import check_margin
 
 _SCRATCH = "From scratch"

@@ -25,9 +25,8 @@ from headlens.learning.sweep import MODELS, SweepRun, forget, told_once
 from headlens.learning.training_set import TrainingCallbacks
 from headlens.roles.head_roles import Frequencies
 from headlens.roles.role_options import Thresholds
-from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_record, open_run
 from headlens.unchanged_files import file_hashes
 
 

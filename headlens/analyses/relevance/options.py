@@ -10,11 +10,11 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import names_or_none
 from headlens.options import DEMO, RELEVANCE, CommandOptions, option
 from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions, Rule
-from headlens.runs.output_options import OutputOptions
 from headlens.shared_options import (
     CORPUS_SOURCE,
     FIGURES,
     MODEL_NAME,
+    OutputOptions,
 )
 
 

@@ -16,9 +16,8 @@ from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
 from headlens.relevance_propagation.figures import relevance_figures
 from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
-from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import open_run
+from headlens.runs.run import model_record, open_run
 
 
 @dataclass(frozen=True)

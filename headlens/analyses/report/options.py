@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from headlens.option_values import folder, names
 from headlens.options import OUTPUT, Checked, CommandOptions, DeclaredOption, Option, option
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 
 _PLACE = "the run folder itself; for several runs, runs/report-<run>-<time>"
 _OUT = Option("Folder for the page and its figures.", OUTPUT, "DIR", folder, shown=_PLACE)

@@ -19,10 +19,10 @@ from headlens.pages.formatting import slug
 from headlens.pages.self_contained import LARGE_PAGE
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 from headlens.runs.folder import PAGE, RunFolder
-from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.runs.run_record import RUN_FILE, read_run
+from headlens.shared_options import arguments
 
 MOST_PICTURES = 24_000_000  # bytes of pictures on a page
 _ENDS = {

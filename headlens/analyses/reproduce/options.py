@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headlens.options import OUTPUT, CommandOptions, option
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 
 _PAPER = "Name of a bundled recipe, or your own TOML file; without it, the bundled recipes are listed."
 

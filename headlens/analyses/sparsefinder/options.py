@@ -13,7 +13,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
 from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, Checked, CommandOptions, flag_of, option
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 from headlens.tasks.task_options import check_bleu_tokenizer, check_margin
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from headlens.findings.result_notes import reading_notes
 from headlens.heads import STACKS
 from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json
-from headlens.runs.corpus_pass import CorpusPass, PassState
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 
 RECORD = "record.json"  # what was read, and what was left out; written last
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech

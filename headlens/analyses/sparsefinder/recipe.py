@@ -34,9 +34,8 @@ from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
 from headlens.pages.command_report import write_results
 from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, open_run
+from headlens.runs.run import Run, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task

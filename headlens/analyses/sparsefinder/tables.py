@@ -47,7 +47,7 @@ from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.maps.sentence_attention import batch_of_one, shown_examples
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity", "chance"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]

@@ -24,7 +24,7 @@ from headlens.options import (
     declared_options,
     option,
 )
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 from headlens.tasks.task_options import TaskData
 
 _ON_TEXT = (*TEXT, "translation-loss")

@@ -26,7 +26,7 @@ from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head

@@ -31,7 +31,7 @@ from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Floats

@@ -29,7 +29,7 @@ from headlens.models.loading import LoadedModel, load
 from headlens.relevance_propagation import relevance_session
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.runs.folder import RunFolder
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_examples import Examples, ranking_part
 from headlens.tasks.task_heads import with_task_head

@@ -37,8 +37,8 @@ from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.roles.head_roles import head_columns
 from headlens.roles.role_options import ClassifyOptions
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.reading import RecordedRun, read_recorded
+from headlens.shared_options import OutputOptions
 
 
 @dataclass(frozen=True)

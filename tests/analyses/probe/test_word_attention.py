@@ -24,7 +24,7 @@ from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import OUTSIDE, ROOT, Example, Sentence
 from headlens.errors import CorpusError, SelfCheckError
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader
 
 Tokenizer = PreTrainedTokenizerBase
 # Words of several subwords, a contraction, and punctuation with a subtype and without.

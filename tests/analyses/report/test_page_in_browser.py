@@ -31,7 +31,7 @@ from headlens.maps.stored_maps import write_maps
 from headlens.pages.head_cards import SentenceMap
 from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
-from headlens.runs.output_options import OutputOptions
+from headlens.shared_options import OutputOptions
 
 pytestmark = pytest.mark.slow
 CALM = "() => document.querySelectorAll('details').forEach((d) => (d.open = true))"

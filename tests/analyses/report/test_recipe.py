@@ -19,10 +19,9 @@ from headlens.analyses.report import recipe
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.recipe import run_report
 from headlens.errors import InputError, OptionError, OutputError
-from headlens.runs.folder import RunFolder
-from headlens.runs.lock import LOCK_NAME
-from headlens.runs.output_options import OutputOptions
+from headlens.runs.folder import LOCK_NAME, RunFolder
 from headlens.runs.progress import Reporter
+from headlens.shared_options import OutputOptions
 
 FIGURES = ["functions", "confidence", "entropy", "mass", "rare", "same_word", "coreference", "pair", "alignment"]
 FIGURES += ["positions", "offsets", "best_heads", "syntax", "similarity"]
