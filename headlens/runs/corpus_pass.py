@@ -270,24 +270,21 @@ class CorpusPass:
         progress: called after every batch with the number of the corpus's sentences that are done with it, at last all.
         warn: called with what the user should know at once.
         keeper: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
-        processes: with whom the corpus is shared.
-        part: the part of the corpus that is read, if it is not all of it.
-        keep_sums: called with the sums at the end.
-        take_sums: fills in the sums of a corpus that others have read, in place of reading it.
+        shard: the part of the corpus that is read here; None where others have read all of it.
+        collect: called at the end with the sums of the shard, to which it adds those of the others or which it keeps
+            for them; by default the processes of the shard exchange theirs.
     """
 
     progress: Advance = lambda _: None
     warn: Callable[[str], None] = _warn
     keeper: Checkpoint | None = None
-    processes: Processes = ALONE
-    part: Processes | None = None
-    keep_sums: Callable[[PassState], None] = lambda _: None
-    take_sums: Callable[[PassState], None] | None = None
+    shard: Processes | None = ALONE
+    collect: Callable[[PassState], None] | None = None
 
     def run(
         self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None = None
     ) -> None:
-        """Adds a whole corpus up: this process's shard, then the shards of all.
+        """Adds a whole corpus up: the shard that is read here, then the shards of all.
 
         The batches, and with them the sums to the last bit, do not depend on interruptions. A signal to stop takes
         effect after the batch at hand. A batch that does not fit into memory is run in halves.
@@ -296,21 +293,18 @@ class CorpusPass:
             reader: the model, and the way of a corpus into it.
             corpus: all of it, whatever the number of processes.
             step: runs one batch.
-            state: its totals are those that `step` adds to; afterwards it holds the sums of all processes.
+            state: its totals are those that `step` adds to; afterwards it holds the sums that were collected.
             batch_tokens: tokens of a batch, padding included; None for what suits the device.
 
         Raises:
             ModelError: if a single sentence does not fit into the memory of the device.
             OutputError: if what was kept belongs to something else, or cannot be written.
         """
-        if self.take_sums is not None:
-            self.take_sums(state)
-            return
         if self.keeper is not None:
             self.keeper.restore(state)
-        if not state.complete:
+        if self.shard is not None and not state.complete:
             device, progress = reader.model.device, PassProgress(self.progress, state.encoding)
-            examples = progress.reading((self.part or self.processes).shard(corpus))
+            examples = progress.reading(self.shard.shard(corpus))
             batches = reader.rows(examples, batch_tokens, state.encoding)
             # What failed has been forgotten by all observers, so nothing counts twice.
             run = SplitWhenOutOfMemory(
@@ -327,9 +321,10 @@ class CorpusPass:
                     self._keep(state, signals)
                 state.complete = True
                 self._keep(state, signals, always=True)
-        if self.processes.count > 1:
-            state.fill(self.processes.gather(state.dump()))
-        self.keep_sums(state)
+        if self.collect is not None:
+            self.collect(state)
+        elif self.shard is not None and self.shard.count > 1:
+            state.fill(self.shard.gather(state.dump()))
 
     def _keep(self, state: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
         if self.keeper is not None and state.batches and (always or signals.noted is not None or self.keeper.due):

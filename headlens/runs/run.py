@@ -42,8 +42,8 @@ class Run:
         reporter: shows progress; silent in all processes but the first.
         warnings: what the user was told on the way.
         warned_once: the warning of `warn_once`, if there was one.
-        part: the part of corpora that is read, if it is not all of them.
-        sums: folders of all parts, which are not read again then.
+        part: the part of corpora that is read, where other runs read the rest.
+        merged: folders of the runs of all parts, whose sums are added up: no corpus is read then.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class Run:
     warnings: list[str] = field(default_factory=list)
     warned_once: list[str] = field(default_factory=list)
     part: Processes | None = None
-    sums: Sequence[Path] | None = None
+    merged: Sequence[Path] = ()
 
     @property
     def writes(self) -> bool:
@@ -140,16 +140,17 @@ class Run:
         keeper = self.keeper(name, loaded, inputs)
         identity = {**_model_identity(loaded), **inputs}
 
-        def keep(state: PassState) -> None:
-            if self.part is not None and self.folder is not None:
+        def collect(state: PassState) -> None:
+            if self.merged:
+                fill_from_parts(self.merged, state, name, identity)
+            else:
                 with self.file(sums_file(name)) as path:
                     path.write_bytes(state.dump(identity))
 
-        sums = self.sums
-        take = None if sums is None else lambda state: fill_from_parts(sums, state, name, identity)
-        sentences = (self.part or self.processes).shard_size(corpus.sentences)
-        with self.reporter.progress(text, sentences if sums is None else 0, None) as advance:
-            yield CorpusPass(advance, self.warn, keeper, self.processes, self.part, keep, take)
+        shard = None if self.merged else self.part or self.processes
+        sentences = 0 if shard is None else shard.shard_size(corpus.sentences)
+        with self.reporter.progress(text, sentences, None) as advance:
+            yield CorpusPass(advance, self.warn, keeper, shard, None if shard is self.processes else collect)
 
 
 def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:

@@ -343,8 +343,8 @@ def test_shards_add_up(bert: LoadedModel, expected: dict[str, pd.DataFrame], mon
         return [dumps[r] for r in sorted(dumps)]
 
     monkeypatch.setattr(Processes, "gather", gather)
-    run(bert, CorpusPass(processes=Processes(0, 2)))
-    assert_same(run(bert, CorpusPass(processes=Processes(1, 2))), expected, 1e-3)
+    run(bert, CorpusPass(shard=Processes(0, 2)))
+    assert_same(run(bert, CorpusPass(shard=Processes(1, 2))), expected, 1e-3)
 
 
 def test_similarity_batches_count_both_sentences(loaded: Loaded) -> None:

@@ -267,7 +267,7 @@ class Mailbox(Processes):
 def test_shards_of_any_number_add_up(loaded: LoadedModel, expected: dict[str, pd.DataFrame], count: int) -> None:
     # 15 examples: uneven shards, and with 20 processes empty ones
     letters: list[Any] = []
-    found = [run(loaded, CorpusPass(processes=Mailbox(rank, count, letters))) for rank in range(count)][-1]
+    found = [run(loaded, CorpusPass(shard=Mailbox(rank, count, letters))) for rank in range(count)][-1]
     found["counts"]["arcs"] = expected["counts"]["arcs"]  # the same counts in another order
     assert_same(found, expected, within=1e-6)
 

@@ -244,11 +244,11 @@ def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[R
     """
     # A run that adds parts up is of the whole corpus, also where its options are those of a part.
     asked = replace(request, shard=None) if request.merge else request
-    sums = part_folders(request.merge, "classify", arguments(asked)) if request.merge else None
+    merged = part_folders(request.merge, "classify", arguments(asked)) if request.merge else []
     part = None if asked.shard is None else parse_shard(asked.shard)
     with open_run("classify", request.models[0], asked, reporter) as run:
-        if run.processes.count > 1 and (part or sums):
+        if run.processes.count > 1 and (part or merged):
             raise OptionError("--shard and --merge each run in a single process.", "Run without torchrun.")
         if part is not None:
             run.tell(f"These numbers are for part {request.shard} of the sentences only; --merge adds up all parts.")
-        yield replace(run, part=part, sums=sums)
+        yield replace(run, part=part, merged=merged)
