@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headlens.attention.model_normalizer import attention_name
 from headlens.attention_masks.mask_options import MaskOptions
@@ -191,26 +191,41 @@ def _model_identity(loaded: LoadedModel) -> dict[str, str]:
     }
 
 
+class RunRequest(Protocol):
+    """What the request of every command that writes a run has: a dataclass of options, and the folder among them."""
+
+    @property
+    def place(self) -> OutputOptions:
+        """The folder of the run, and what becomes of another run there."""
+
+
 @contextmanager
 def open_run(
-    command: str, model: str, request: Any, reporter: Reporter | None = None, *, alone: bool = False
+    command: str,
+    model: str,
+    request: RunRequest,
+    reporter: Reporter | None = None,
+    *,
+    mask: MaskOptions | None = None,
+    alone: bool = False,
 ) -> Iterator[Run]:
     """Makes or takes the run folder of a request, alone or together with the processes torchrun started.
 
     Args:
         command: name of the command.
         model: for the name of a new folder.
-        request: a dataclass with a `place`, and perhaps a `mask`.
+        request: what is asked for.
         reporter: shows progress.
+        mask: under which models run; None for a command without that option.
         alone: whether it is one that several processes cannot share.
 
     Raises:
         OptionError: if there are several processes for a run that is `alone`.
         OutputError: see `RunFolder.create`, and if no process may see the folder but the first.
     """
-    place: OutputOptions = request.place
+    place = request.place
     # An error in the mask is raised before anything is made.
-    mask_facts = mask_record(request.mask) if hasattr(request, "mask") else {}
+    mask_facts = {} if mask is None else mask_record(mask)
     with ExitStack() as stack:
         stack.enter_context(one_state_of_files())
         processes = stack.enter_context(process_group())

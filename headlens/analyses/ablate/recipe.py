@@ -76,7 +76,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
         SelfCheckError: if taking heads out has no effect.
     """
-    with open_run("ablate", request.models[0], request, reporter) as run:
+    with open_run("ablate", request.models[0], request, reporter, mask=request.mask) as run:
         # Data of one's own may lack some classes of the model.
         first = run.load(request.models[0], request.model_options) if request.data.task == OWN_CLASSES else None
         known = () if first is None else classifier_names(first)

@@ -246,7 +246,7 @@ def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[R
     asked = replace(request, shard=None) if request.merge else request
     merged = part_folders(request.merge, "classify", arguments(asked)) if request.merge else []
     part = None if asked.shard is None else parse_shard(asked.shard)
-    with open_run("classify", request.models[0], asked, reporter) as run:
+    with open_run("classify", request.models[0], asked, reporter, mask=request.mask) as run:
         if run.processes.count > 1 and (part or merged):
             raise OptionError("--shard and --merge each run in a single process.", "Run without torchrun.")
         if part is not None:

@@ -53,7 +53,7 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
-    with open_run("relevance", request.model, request, reporter) as run:
+    with open_run("relevance", request.model, request, reporter, mask=request.mask) as run:
         loaded = run.load(request.model, request.model_options)
         corpus = open_corpus(request.corpus, request.corpus_options)
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:

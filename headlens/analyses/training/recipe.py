@@ -59,7 +59,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
     """
     training, offline = request.training, request.model_options.offline
     counts, dev_counts = SourceCounts(), SourceCounts()
-    with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
+    with open_run("train", request.model.removeprefix(PREFIX), request, reporter, mask=request.mask) as run:
         with run.reporter.status("reading data"):
             learned, all_counts = request.data.for_training(), (counts, dev_counts)
             task, train, dev = read_examples(learned, request.dev_data, request.dev_share, all_counts, offline=offline)
@@ -185,7 +185,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         )
     target = request.corpus_options.target_column or request.corpus_options.target
     translation = Translation.of_target(target, text.bleu_tokenizer)
-    with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
+    with open_run("train", request.model.removeprefix(PREFIX), request, reporter, mask=request.mask) as run:
         corpus, dev, summary = read_text(
             run, request.corpus, request.corpus_options, text.dev_share, (request.dev, request.dev_target)
         )
