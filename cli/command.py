@@ -78,16 +78,19 @@ class ListsOnce(_OfProgram, TyperCommand):
         """Parse as ever, and look at what was given how often."""
         if told(ctx).get(_HELP_ALL):
             _show_help(ctx)
+        own = commands()[self.name].options if self.name in commands() else {}
         try:
-            _, _, given = self.make_parser(ctx).parse_args(list(args))
+            values, _, given = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:
             # Typer does not export the class of the error.
             refused = str(getattr(error, "option_name", "")).removeprefix("--")
-            own = commands()[self.name].options if self.name in commands() else {}
             found = next((o for o in own.values() if refused in o.former_names), None)
             if found is None:
                 raise
             raise typer.BadParameter(found.moved(refused), ctx=ctx) from error
+        for declared in own.values():
+            if declared.option.former and values.get(declared.name) in declared.option.former:
+                declared.check(values[declared.name])
         for parameter, times in Counter(given).items():
             metavar = getattr(parameter, "metavar", None) or ""
             if times > 1 and metavar.isupper() and metavar.endswith("S") and not getattr(parameter, "multiple", True):

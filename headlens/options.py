@@ -63,6 +63,7 @@ class Option:
             a TOML file and a recipe may come from anybody.
         of_program: whether it is an option of the program, which is understood before and after every command.
         command_line: whether it can be typed; else it is for Python and for files alone.
+        former: what gives a value today that it had before.
     """
 
     help: str
@@ -80,6 +81,7 @@ class Option:
     trusts: bool = False
     of_program: bool = False
     command_line: bool = True
+    former: Mapping[str, str] = field(default_factory=dict)
 
 
 # Options of the command line that stand for several, which few people change: `--thresholds positional=0.5,sink=0.3`.
@@ -238,6 +240,8 @@ class DeclaredOption:
         hint = without_none(self.hint)
         choices = [one for part in (hint, *get_args(hint)) if get_origin(part) is Literal for one in get_args(part)]
         if choices and value not in choices:
+            if (today := self.option.former.get(str(value))) is not None:
+                raise OptionError(f"{self.flag} {value} is an option of its own now.", f"Give {today}.")
             raise OptionError(f"{self.flag} {value!r} is unknown.", f"Choose one of {', '.join(map(str, choices))}.")
         low, high, above = self.option.at_least, self.option.at_most, self.option.above
         if isinstance(value, int) and abs(value) > sys.maxsize:

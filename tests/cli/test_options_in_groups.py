@@ -96,6 +96,7 @@ def test_what_is_none_is_refused(command: str, group: str, texts: tuple[str, ...
             "--l2 is not on the command line: write l2 = 0.0001 in a TOML file and name it with --config, or give "
             "l2=0.0001 in Python.",
         ),
+        (("ablate", "--mode", "keep-only"), "--mode keep-only is an option of its own now. Give --keep-only."),
         (("ablate", "--mask-layers", "1"), "--mask-layers is a part of --mask-rules now: --mask-rules layers=VALUE."),
     ],
 )

@@ -38,6 +38,7 @@ class AblationOptions(Checked):
         "zero",
         "What replaces a head's output: 0, its mean over the data, or its output under uniform attention.",
         HEADS,
+        former={"keep-only": "--keep-only"},
     )
     keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")

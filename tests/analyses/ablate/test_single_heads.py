@@ -161,7 +161,7 @@ def test_options() -> None:
         AblationOptions(replicates=0)
     with pytest.raises(OptionError, match="--batch-tokens -1 is out of range"):
         AblationOptions(batch_tokens=-1)
-    with pytest.raises(OptionError, match="--mode 'keep-only' is unknown"):
+    with pytest.raises(OptionError, match=r"--mode keep-only is an option of its own now\.\nGive --keep-only"):
         AblationOptions("keep-only")
 
 
