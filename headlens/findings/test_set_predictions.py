@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.models.loading import LoadedModel
-from headlens.runs.run import Run
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.classification import OwnClassification, Regression, SequenceClassification
 from headlens.tasks.evaluation import EvaluationOptions, records_of
@@ -143,14 +144,22 @@ def _written(task: Task, predicted: Sequence[float]) -> list[str]:
 
 
 def write_predictions(
-    run: Run, loaded: LoadedModel, task: Task, rows: MemoryExamples, options: EvaluationOptions
+    task: Task,
+    loaded: LoadedModel,
+    rows: MemoryExamples,
+    options: EvaluationOptions,
+    file: Callable[[str], AbstractContextManager[Path]],
 ) -> list[str]:
     """Writes the predictions of a model for a test set, and returns what to know about them; errors as in `predict`.
 
-    For the process that writes.
+    Args:
+        task: the task, with its classes.
+        loaded: a model that was trained for it.
+        rows: the test set.
+        options: see `predict`.
+        file: gives a temporary path for the file of a name.
     """
-    with run.reporter.status(f"predicting {rows.name}"):
-        predictions = predict(task, loaded, rows, replace(options, warn=run.warn))
-    with run.file(predictions.file) as path:
+    predictions = predict(task, loaded, rows, options)
+    with file(predictions.file) as path:
         path.write_text(predictions.text, encoding="utf-8")
     return list(predictions.notes)

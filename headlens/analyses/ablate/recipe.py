@@ -95,8 +95,10 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             with run.masked(loaded, request.mask):
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
                 if test is not None and run.folder is not None:
-                    options = EvaluationOptions(request.options.batch_tokens or EvaluationOptions.batch_tokens)
-                    results[label].notes.extend(write_predictions(run, loaded, task, test, options))
+                    size = request.options.batch_tokens or EvaluationOptions.batch_tokens
+                    with run.reporter.status(f"predicting {test.name}"):
+                        told = write_predictions(task, loaded, test, EvaluationOptions(size, warn=run.warn), run.file)
+                    results[label].notes.extend(told)
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
         if len(results) > 1:

@@ -88,7 +88,9 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             # The final model on what was held out, as if it was loaded again.
             options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
             measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
-            notes += [] if test is None else write_predictions(run, loaded, task, test, options)
+            if test is not None:
+                with run.reporter.status(f"predicting {test.name}"):
+                    notes += write_predictions(task, loaded, test, replace(options, warn=run.warn), run.file)
         return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows) | {"checkpoint": saved})
 
 
