@@ -22,7 +22,6 @@ from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.findings.result_notes import cut_translations, left_out_notes, record_notes, were
-from headlens.findings.test_set_predictions import predicted_rows, write_predictions
 from headlens.findings.verdicts import tied
 from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
@@ -36,6 +35,7 @@ from headlens.tasks.task_comparison import chosen_metric
 from headlens.tasks.task_examples import Chosen, Examples, example_table
 from headlens.tasks.task_heads import check_head, classifier_names
 from headlens.tasks.task_options import OWN_CLASSES
+from headlens.tasks.test_set_predictions import predicted_rows, write_predictions
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import refuse_unused
 from headlens.errors import OptionError, counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes, were
-from headlens.findings.test_set_predictions import predicted_rows, write_predictions
 from headlens.learning import text_training
 from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
@@ -37,6 +36,7 @@ from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerp
 from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.reader import Reader
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
+from headlens.tasks.test_set_predictions import predicted_rows, write_predictions
 from headlens.tasks.translation import Translation
 
 _LONGEST = 512  # tokens that a model with random weights reads

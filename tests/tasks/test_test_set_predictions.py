@@ -14,12 +14,12 @@ from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import CorpusError, OptionError
-from headlens.findings.test_set_predictions import predict, predicted_rows
 from headlens.models.loading import LoadedModel
 from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
+from headlens.tasks.test_set_predictions import predict, predicted_rows
 
 OPTIONS = EvaluationOptions(batch_tokens=60)
 ENTAILED = ["entailment", "not_entailment"]
