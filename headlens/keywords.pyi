@@ -21,7 +21,104 @@ Texts: TypeAlias = Text | Sequence[Text | Head]
 class Resumed(TypedDict, total=False):
     resume: bool | None
 
-class Ablate(Resumed, total=False):
+class CorpusOptions(TypedDict, total=False):
+    target: Text | None
+    column: Text | None
+    target_column: Text | None
+    split: Text | None
+    limit: Whole | None
+    skip_broken: bool | None
+
+class LoopOptions(TypedDict, total=False):
+    epochs: Number | None
+    steps: Whole | None
+    batch_tokens: Whole | None
+    accumulate: Whole | None
+    learning_rate: Number | None
+    warmup: Number | None
+    schedule: Literal["linear", "constant", "inverse-sqrt"] | None
+    weight_decay: Number | None
+    clip: Number | None
+    precision: Literal["no", "bf16", "fp16"] | None
+    seed: Whole | None
+    log_every: Whole | None
+
+class MaskOptions(TypedDict, total=False):
+    mask: Text | None
+    layers: Text | None
+    keep: str | Number | None
+    keep_order: Literal["most", "least", "random"] | None
+    no_diagonal: bool | None
+    drop_random: bool | None
+    mask_seed: Whole | None
+
+class ModelOptions(TypedDict, total=False):
+    device: Literal["auto", "cpu", "cuda", "mps"] | None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
+    revision: Text | None
+    source_language: Text | None
+    target_language: Text | None
+    max_unknown: Number | None
+    offline: bool | None
+    allow_pickle: bool | None
+    trust_remote_code: bool | None
+
+class OutputOptions(TypedDict, total=False):
+    out: Place | None
+    overwrite: bool | None
+
+class ReadingOptions(TypedDict, total=False):
+    batch_tokens: Whole | None
+    seed: Whole | None
+    long_sentences: Literal["skip", "window"] | None
+
+class RelevanceOptions(TypedDict, total=False):
+    rule: Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"] | None
+    relevance_target: Text | None
+    mask_share: Number | None
+    replicates: Whole | None
+
+class Thresholds(TypedDict, total=False):
+    positional: str | Number | None
+    diagonal: str | Number | None
+    margin: str | Number | None
+    margin_kind: Literal["absolute", "relative"] | None
+    min_instances: Whole | None
+    min_sentences: Whole | None
+    min_tokens: Whole | None
+    rare: str | Number | None
+    separator: str | Number | None
+    broad: str | Number | None
+    sink: str | Number | None
+    punctuation: str | Number | None
+    neighbour: str | Number | None
+    pair: str | Number | None
+    same_word: str | Number | None
+
+class TrainingSetOptions(TypedDict, total=False):
+    data: Texts | None
+    columns: Texts | None
+    data_split: Text | None
+    target: Text | None
+    limit: Whole | None
+    min_words: Whole | None
+    labels: Texts | None
+    skip_broken: bool | None
+    bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
+    label: Text | None
+    dev_data: Text | None
+    column: Text | None
+    target_column: Text | None
+    split: Text | None
+    dev: Text | None
+    dev_target: Text | None
+    dev_share: Number | None
+    longest: Whole | None
+    mask_share: Number | None
+    label_smoothing: Number | None
+    next_sentence: bool | None
+
+class Ablate(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
     data: Texts | None
     columns: Texts | None
     data_split: Text | None
@@ -47,27 +144,9 @@ class Ablate(Resumed, total=False):
     rank_split: str | Number | None
     relevance: Place | None
     predict: Text | None
-    mask: Text | None
-    layers: Text | None
-    keep: str | Number | None
-    keep_order: Literal["most", "least", "random"] | None
-    no_diagonal: bool | None
-    drop_random: bool | None
-    mask_seed: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Attend(Resumed, total=False):
+class Attend(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
     words: Texts | None
     target_text: Texts | None
     without: Texts | None
@@ -76,33 +155,19 @@ class Attend(Resumed, total=False):
     head: Whole | None
     heads: Wholes | None
     level: Literal["token", "word"] | None
-    mask: Text | None
-    layers: Text | None
-    keep: str | Number | None
-    keep_order: Literal["most", "least", "random"] | None
-    no_diagonal: bool | None
-    drop_random: bool | None
-    mask_seed: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Classify(Resumed, total=False):
-    target: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    limit: Whole | None
-    skip_broken: bool | None
+class Classify(
+    Resumed,
+    CorpusOptions,
+    MaskOptions,
+    ModelOptions,
+    OutputOptions,
+    ReadingOptions,
+    RelevanceOptions,
+    Thresholds,
+    total=False,
+):
     parser: Text | None
     frequency: Text | None
     target_frequency: Text | None
@@ -111,81 +176,24 @@ class Classify(Resumed, total=False):
     shard: Text | None
     merge: Places | None
     relations: Texts | None
-    positional: str | Number | None
-    diagonal: str | Number | None
-    margin: str | Number | None
-    margin_kind: Literal["absolute", "relative"] | None
-    min_instances: Whole | None
-    min_sentences: Whole | None
-    min_tokens: Whole | None
-    rare: str | Number | None
-    separator: str | Number | None
-    broad: str | Number | None
-    sink: str | Number | None
-    punctuation: str | Number | None
-    neighbour: str | Number | None
-    pair: str | Number | None
-    same_word: str | Number | None
     level: Literal["token", "word"] | None
     split_at: Text | None
     exclude_self: bool | None
     similarity: Literal["sample", "all", "off"] | None
     stability: Whole | None
-    batch_tokens: Whole | None
-    seed: Whole | None
-    long_sentences: Literal["skip", "window"] | None
     kernel: Literal["fast", "eager"] | None
     relevance: bool | None
-    rule: Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"] | None
-    relevance_target: Text | None
-    mask_share: Number | None
-    replicates: Whole | None
-    mask: Text | None
-    layers: Text | None
-    keep: str | Number | None
-    keep_order: Literal["most", "least", "random"] | None
-    no_diagonal: bool | None
-    drop_random: bool | None
-    mask_seed: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Compact(Resumed, total=False):
+class Compact(Resumed, CorpusOptions, ModelOptions, OutputOptions, total=False):
     from_file: Place | None
     where: Texts | None
     stock: bool | None
     corpus: Text | None
-    target: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    limit: Whole | None
-    skip_broken: bool | None
     batch_tokens: Whole | None
     rounds: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Masks(Resumed, total=False):
+class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):
     pattern: Texts | None
     length: Whole | None
     no_diagonal: bool | None
@@ -209,101 +217,22 @@ class Masks(Resumed, total=False):
     seeds: Whole | None
     controls: bool | None
     margin: str | Number | None
-    data: Texts | None
-    columns: Texts | None
-    data_split: Text | None
-    target: Text | None
-    limit: Whole | None
-    min_words: Whole | None
-    labels: Texts | None
-    skip_broken: bool | None
-    bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     text: Texts | None
-    label: Text | None
-    dev_data: Text | None
     corpus: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    dev: Text | None
-    dev_target: Text | None
-    dev_share: Number | None
-    longest: Whole | None
-    mask_share: Number | None
-    label_smoothing: Number | None
-    next_sentence: bool | None
-    epochs: Number | None
-    steps: Whole | None
-    batch_tokens: Whole | None
-    accumulate: Whole | None
-    learning_rate: Number | None
-    warmup: Number | None
-    schedule: Literal["linear", "constant", "inverse-sqrt"] | None
-    weight_decay: Number | None
-    clip: Number | None
-    precision: Literal["no", "bf16", "fp16"] | None
-    seed: Whole | None
-    log_every: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Probe(Resumed, total=False):
+class Probe(Resumed, ModelOptions, OutputOptions, ReadingOptions, total=False):
     limit: Whole | None
     skip_broken: bool | None
     dev: Text | None
     dev_share: Number | None
     l2: Number | None
-    long_sentences: Literal["skip", "window"] | None
-    batch_tokens: Whole | None
     replicates: Whole | None
-    seed: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Prune(Resumed, total=False):
-    data: Texts | None
-    columns: Texts | None
-    data_split: Text | None
-    target: Text | None
-    limit: Whole | None
-    min_words: Whole | None
-    labels: Texts | None
-    skip_broken: bool | None
-    bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
+class Prune(Resumed, LoopOptions, ModelOptions, OutputOptions, Thresholds, TrainingSetOptions, total=False):
     text: Texts | None
-    label: Text | None
-    dev_data: Text | None
     corpus: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    dev: Text | None
-    dev_target: Text | None
-    dev_share: Number | None
-    longest: Whole | None
-    mask_share: Number | None
-    label_smoothing: Number | None
-    next_sentence: bool | None
     lambdas: Numbers | None
     target_heads: Whole | None
     most_runs: Whole | None
@@ -315,109 +244,38 @@ class Prune(Resumed, total=False):
     gate_start: Number | None
     gate_learning_rate: Number | None
     save: Literal["compacted", "folded"] | None
-    epochs: Number | None
-    steps: Whole | None
-    batch_tokens: Whole | None
-    accumulate: Whole | None
-    learning_rate: Number | None
-    warmup: Number | None
-    schedule: Literal["linear", "constant", "inverse-sqrt"] | None
-    weight_decay: Number | None
-    clip: Number | None
-    precision: Literal["no", "bf16", "fp16"] | None
-    seed: Whole | None
-    log_every: Whole | None
     scratch_steps: Whole | None
     scratch_learning_rate: Number | None
     roles_corpus: Text | None
     roles_target: Text | None
     frequency: Text | None
-    positional: str | Number | None
-    diagonal: str | Number | None
-    margin: str | Number | None
-    margin_kind: Literal["absolute", "relative"] | None
-    min_instances: Whole | None
-    min_sentences: Whole | None
-    min_tokens: Whole | None
-    rare: str | Number | None
-    separator: str | Number | None
-    broad: str | Number | None
-    sink: str | Number | None
-    punctuation: str | Number | None
-    neighbour: str | Number | None
-    pair: str | Number | None
-    same_word: str | Number | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Relevance(Resumed, total=False):
-    target: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    limit: Whole | None
-    skip_broken: bool | None
-    batch_tokens: Whole | None
-    seed: Whole | None
-    long_sentences: Literal["skip", "window"] | None
-    rule: Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"] | None
-    relevance_target: Text | None
-    mask_share: Number | None
-    replicates: Whole | None
+class Relevance(
+    Resumed,
+    CorpusOptions,
+    MaskOptions,
+    ModelOptions,
+    OutputOptions,
+    ReadingOptions,
+    RelevanceOptions,
+    total=False,
+):
     compare: str | Sequence[Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]] | None
-    mask: Text | None
-    layers: Text | None
-    keep: str | Number | None
-    keep_order: Literal["most", "least", "random"] | None
-    no_diagonal: bool | None
-    drop_random: bool | None
-    mask_seed: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Report(Resumed, total=False):
-    out: Place | None
-    overwrite: bool | None
+class Report(Resumed, OutputOptions, total=False):
     format: Texts | None
     latex: bool | None
     width: Literal["full", "column"] | None
 
-class Reproduce(Resumed, total=False):
+class Reproduce(Resumed, OutputOptions, total=False):
     small: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Sparsefinder(Resumed, total=False):
-    target: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    limit: Whole | None
-    skip_broken: bool | None
+class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingOptions, total=False):
     dev: Text | None
     dev_target: Text | None
     dev_share: Number | None
-    long_sentences: Literal["skip", "window"] | None
     attention: Text | None
     windows: Wholes | None
     thresholds: Numbers | None
@@ -432,7 +290,6 @@ class Sparsefinder(Resumed, total=False):
     epochs: Whole | None
     learning_rate: Number | None
     clip: Number | None
-    seed: Whole | None
     clusters: Whole | None
     task: Text | None
     data: Texts | None
@@ -442,86 +299,23 @@ class Sparsefinder(Resumed, total=False):
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     loss_margin: str | Number | None
     points: Whole | None
-    batch_tokens: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     text: Text | None
     target_text: Text | None
     heads: Texts | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
 
-class Train(Resumed, total=False):
-    longest: Whole | None
+class Train(Resumed, LoopOptions, MaskOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):
     corpus: Text | None
-    target: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    limit: Whole | None
-    skip_broken: bool | None
-    dev: Text | None
-    dev_target: Text | None
     vocabulary: Whole | None
-    mask_share: Number | None
-    label_smoothing: Number | None
-    dev_share: Number | None
-    next_sentence: bool | None
-    bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
-    epochs: Number | None
-    steps: Whole | None
-    batch_tokens: Whole | None
-    accumulate: Whole | None
-    learning_rate: Number | None
-    warmup: Number | None
-    schedule: Literal["linear", "constant", "inverse-sqrt"] | None
-    weight_decay: Number | None
-    clip: Number | None
-    precision: Literal["no", "bf16", "fp16"] | None
-    seed: Whole | None
-    log_every: Whole | None
     evaluate_every: Whole | None
     patience: Whole | None
     bleu: Whole | None
-    mask: Text | None
-    layers: Text | None
-    keep: str | Number | None
-    keep_order: Literal["most", "least", "random"] | None
-    no_diagonal: bool | None
-    drop_random: bool | None
-    mask_seed: Whole | None
     attention: Text | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
-    data: Texts | None
-    columns: Texts | None
-    data_split: Text | None
-    min_words: Whole | None
-    labels: Texts | None
     text: Texts | None
-    label: Text | None
-    dev_data: Text | None
     predict: Text | None
 
-class TrainDam(Resumed, total=False):
+class TrainDam(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):
     lambdas: Numbers | None
     structured: bool | None
     per_layer: bool | None
@@ -537,53 +331,9 @@ class TrainDam(Resumed, total=False):
     penalty: Literal["sum", "mean"] | None
     mask_learning_rate: Number | None
     freeze: Texts | None
-    longest: Whole | None
-    data: Texts | None
-    columns: Texts | None
-    data_split: Text | None
-    target: Text | None
-    limit: Whole | None
-    min_words: Whole | None
-    labels: Texts | None
-    skip_broken: bool | None
-    bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     text: Texts | None
-    label: Text | None
-    dev_data: Text | None
     corpus: Text | None
-    column: Text | None
-    target_column: Text | None
-    split: Text | None
-    dev: Text | None
-    dev_target: Text | None
-    dev_share: Number | None
-    mask_share: Number | None
-    label_smoothing: Number | None
-    next_sentence: bool | None
-    epochs: Number | None
-    steps: Whole | None
-    batch_tokens: Whole | None
-    accumulate: Whole | None
-    learning_rate: Number | None
-    warmup: Number | None
-    schedule: Literal["linear", "constant", "inverse-sqrt"] | None
-    weight_decay: Number | None
-    clip: Number | None
-    precision: Literal["no", "bf16", "fp16"] | None
-    seed: Whole | None
-    log_every: Whole | None
     vocabulary: Whole | None
-    device: Literal["auto", "cpu", "cuda", "mps"] | None
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
-    revision: Text | None
-    source_language: Text | None
-    target_language: Text | None
-    max_unknown: Number | None
-    offline: bool | None
-    allow_pickle: bool | None
-    trust_remote_code: bool | None
     margin: str | Number | None
     window: Whole | None
     figures: bool | None
-    out: Place | None
-    overwrite: bool | None
