@@ -300,7 +300,9 @@ def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
         info: Any = typer.Argument(**more)
     else:
         flags = declared.flags or ((option.flag,) if kind is bool else ())
-        info = typer.Option(*flags, min=declared.at_least, max=declared.at_most, **more)
+        if declared.parse is None:  # of a list its numbers are checked, and not its text
+            more |= {"min": declared.at_least, "max": declared.at_most}
+        info = typer.Option(*flags, **more)
     default = inspect.Parameter.empty if default is MISSING else default
     return inspect.Parameter(
         option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]

@@ -134,7 +134,7 @@ class Ablate(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
     keep_only: bool | None
     metric: Text | None
     replicates: Whole | None
-    margin: str | Number | None
+    margin: Number | None
     seed: Whole | None
     batch_tokens: Whole | None
     prune: Wholes | None
@@ -199,7 +199,7 @@ class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOption
     no_diagonal: bool | None
     mask: Texts | None
     keep: Numbers | None
-    keep_order: Texts | None
+    keep_order: str | Sequence[Literal["most", "least", "random"]] | None
     grid: Text | None
     graph: Texts | None
     learn_degrees: Numbers | None
@@ -216,7 +216,7 @@ class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOption
     zero_scores: bool | None
     seeds: Whole | None
     controls: bool | None
-    margin: str | Number | None
+    margin: Number | None
     text: Texts | None
     corpus: Text | None
     figures: bool | None
@@ -236,7 +236,7 @@ class Prune(Resumed, LoopOptions, ModelOptions, OutputOptions, Thresholds, Train
     lambdas: Numbers | None
     target_heads: Whole | None
     most_runs: Whole | None
-    loss_margin: str | Number | None
+    loss_margin: Number | None
     from_scratch: bool | None
     gates: str | Sequence[Literal["encoder", "decoder", "cross"]] | None
     freeze: Texts | None
@@ -297,7 +297,7 @@ class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingO
     data_split: Text | None
     labels: Texts | None
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
-    loss_margin: str | Number | None
+    loss_margin: Number | None
     points: Whole | None
     text: Text | None
     target_text: Text | None
@@ -334,6 +334,6 @@ class TrainDam(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOpt
     text: Texts | None
     corpus: Text | None
     vocabulary: Whole | None
-    margin: str | Number | None
+    margin: Number | None
     window: Whole | None
     figures: bool | None

@@ -151,17 +151,6 @@ def amount(given: Any) -> float:
     return number
 
 
-def positive_amount(given: Any) -> float:
-    """Returns a number above 0, and finite.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    if not amount(given):
-        raise ValueError(f"{given} is not a finite number above 0.")
-    return amount(given)
-
-
 def _number(given: Any) -> float:
     try:
         return float(given)

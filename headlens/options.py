@@ -55,7 +55,9 @@ class Option:
         at_least: the smallest number.
         at_most: the largest number.
         above: the number that it is larger than.
-        needs: the option, as Python writes it, without which it has no meaning: given alone it is refused.
+        needs: the option, as Python writes it, without which it has no meaning: given alone it is refused; with a value
+            behind `=` the one that it needs.
+        excludes: the option, as Python writes it, in whose place it stands: both are refused.
         argument: whether the command line takes it by place and not by name.
         group: the option of the command line that gives it, and others of its kind, as NAME=VALUE, see `GROUPS`; empty
             for one of its own.
@@ -76,6 +78,7 @@ class Option:
     at_most: float | None = None
     above: float | None = None
     needs: str = ""
+    excludes: str = ""
     argument: bool = False
     group: str = ""
     trusts: bool = False
@@ -269,16 +272,26 @@ class Checked:
         Raises:
             OptionError: naming the option, and what to do.
         """
-        declared = {own.name: (leaf, getattr(self, own.name)) for own, leaf, _ in _fields(type(self), None)}
+        declared = {leaf.name: (leaf, value) for leaf, value in _held(self)}
         for own, value in declared.values():
             if value is not None and own.option.help:
                 own.check(value)
         for own, value in declared.values():
-            if own.option.needs and value not in (own.default, None):
-                needed, held = declared[own.option.needs]
-                if held in (None, (), False, needed.default):
+            if not (own.option.needs or own.option.excludes) or value in (own.default, None):
+                continue
+            if own.option.needs:
+                name, _, wanted = own.option.needs.partition("=")
+                needed, held = declared[name]
+                if wanted and held != wanted:
+                    advice = f"It goes with {needed.flag} {wanted}."
+                    raise OptionError(f"{own.flag} is not for {needed.flag} {held}.", advice)
+                if not wanted and held in (None, (), False, needed.default):
                     advice = f"Give {needed.flag} as well, or leave {own.flag} out."
                     raise OptionError(f"{own.flag} only applies together with {needed.flag}.", advice)
+            if own.option.excludes:
+                other, held = declared[own.option.excludes]
+                if held not in (other.default, None):
+                    raise OptionError(f"{own.flag} and {other.flag} cannot be combined.", "Give one of them.")
 
 
 @dataclass(frozen=True)
@@ -472,6 +485,16 @@ def _options(kind: type, instance: Any = None) -> Iterator[DeclaredOption]:
             yield from _options(part, None if leaf.default is MISSING else leaf.default)
         elif _DECLARED in own.metadata:
             yield leaf
+
+
+def _held(options: Any) -> Iterator[tuple[DeclaredOption, Any]]:
+    """Every field of a dataclass and of those in it, as the option that it would be, and what it holds."""
+    for own, leaf, part in _fields(type(options), None):
+        value = getattr(options, own.name)
+        if part is None or value is None:
+            yield leaf, value
+        else:
+            yield from _held(value)
 
 
 def _fields(kind: type, instance: Any) -> Iterator[tuple[Field[Any], DeclaredOption, type | None]]:

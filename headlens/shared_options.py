@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.option_values import folder, names_or_none, positive_amount
+from headlens.option_values import folder, names_or_none
 from headlens.options import CORPUS, MODEL, OUTPUT, STATISTICS, TASK, TRAINING, Option, option
 
 MODEL_NAME = Option("Hugging Face id, local folder, or demo: the bundled MiniLM.", metavar="MODEL", argument=True)
@@ -62,7 +62,7 @@ MARGIN = Option(
     "below it.",
     STATISTICS,
     "NUMBER",
-    parse=positive_amount,
+    above=0,
     shown="0.01; 1 of BLEU and chrF, 1 % of a loss",
 )
 EXAMPLE_SOURCES = Option(
@@ -100,6 +100,7 @@ BLEU_TOKENIZER = Option(
     TASK,
     shown="the one for the target language if known, otherwise 13a",
     group="data-args",
+    needs="task=translation",
 )
 PREDICTED = Option(
     "A test set without labels: predictions for all of its rows are written in GLUE's submission format, such as "
@@ -127,6 +128,7 @@ NEXT_SENTENCE = Option(
     "two are swapped).",
     TRAINING,
     group="training-args",
+    needs="task=mlm",
 )
 FREEZE = Option(
     "Parts to freeze, comma-separated: encoder, decoder, embeddings, head (the task head), all, none.",

@@ -84,7 +84,11 @@ def test_the_defaults_of_parts_are_those_of_the_request() -> None:
     assert declared_options(ClassifyRequest)["limit"].default is None
     assert declared_options(PruneRequest)["batch_tokens"].default == 512
     assert build(CompactRequest, {}).corpus_options.limit == 200
-    assert build(CompactRequest, {"limit": 5, "where": ["a=1,b=2", "c=3"]}).where == ("a=1", "b=2", "c=3")
+    assert build(CompactRequest, {"limit": 5, "from_file": "t.csv", "where": ["a=1,b=2", "c=3"]}).where == (
+        "a=1",
+        "b=2",
+        "c=3",
+    )
 
 
 def test_an_option_that_two_parts_have_is_given_to_both() -> None:

@@ -62,7 +62,11 @@ class MaskOptions(Checked):
         needs="keep",
     )
     no_diagonal: bool = option(
-        False, "Mask the diagonal, so that no token attends to itself.", MASK, group="mask-rules"
+        False,
+        "Mask the diagonal, so that no token attends to itself.",
+        MASK,
+        group="mask-rules",
+        excludes="drop_random",
     )
     drop_random: bool = option(
         False,
@@ -76,11 +80,6 @@ class MaskOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.no_diagonal and self.drop_random:
-            raise OptionError(
-                f"{MASK_RULES} no-diagonal and drop-random are alternatives, to be compared with each other.",
-                "Run one, then the other.",
-            )
         if self.layers is not None and not self.given:
             raise OptionError(f"{MASK_LAYERS} says where a mask applies, and none is given.", "Give --mask as well.")
         read_layers(self.layers, flag=MASK_LAYERS)

@@ -19,7 +19,7 @@ from headlens.options import (
     declared_options,
     option,
 )
-from headlens.tasks.task_options import DEFAULT_TASK, TaskData, check_bleu_tokenizer
+from headlens.tasks.task_options import DEFAULT_TASK, TaskData
 
 TextTask = Literal["mlm", "translation"]
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
@@ -54,14 +54,6 @@ class TextOptions(Checked):
     dev_share: float = option(0.05, _DEV_SHARE)
     next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
     bleu_tokenizer: BleuTokenizer | None = option(None, shared_options.BLEU_TOKENIZER)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
-        if self.next_sentence and self.task != "mlm":
-            raise OptionError(
-                f"--training-args next-sentence is not for --task {self.task}.", "It goes with --task mlm."
-            )
 
 
 def refuse_others(
@@ -125,8 +117,6 @@ class TrainingSetOptions(Checked):
             raise OptionError(
                 "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
             )
-        if self.next_sentence and task != "mlm":
-            raise OptionError(f"--training-args next-sentence is not for --task {task}.", "It goes with --task mlm.")
         given = {**vars(self), **vars(data)}
         if task in TEXT:
             refuse_others(task, given, _OF_EXAMPLES, "--corpus", declared_options(TrainingSetOptions))

@@ -10,6 +10,7 @@ from headlens.errors import OptionError
 from headlens.option_values import whole_numbers_and_ranges
 from headlens.options import (
     HEADS,
+    Checked,
     Option,
     StackName,
     option,
@@ -22,7 +23,7 @@ _HEADS = Option("Draw only these heads: 0,3,7 or 0-4.", HEADS, "NUMBERS", whole_
 
 
 @dataclass(frozen=True)
-class Selection:
+class Selection(Checked):
     """Which heads to look at: one stack, one layer of every such stack, one head or some of that layer; all by default.
 
     Raises:
@@ -31,12 +32,8 @@ class Selection:
 
     stack: StackName | None = option(None, "Draw only this stack.", HEADS)
     layer: int | None = option(None, "Draw only this layer.", HEADS, metavar="N", at_least=0)
-    head: int | None = option(None, "Draw only this head, enlarged.", HEADS, metavar="N", at_least=0)
+    head: int | None = option(None, "Draw only this head, enlarged.", HEADS, metavar="N", at_least=0, excludes="heads")
     heads: tuple[int, ...] = option((), _HEADS)
-
-    def __post_init__(self) -> None:
-        if self.head is not None and self.heads:
-            raise OptionError(f"--head {self.head} asks for one head, but --heads for several.", "Give one of them.")
 
     def check(self, heads: Sequence[Head]) -> None:
         """Refuse a selection that no head fits.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from headlens import shared_options
-from headlens.errors import OptionError
 from headlens.option_values import names
-from headlens.options import CORPUS, TASK, BleuTokenizer, option
+from headlens.options import CORPUS, TASK, BleuTokenizer, Checked, option
 
 Layout = tuple[str, ...]
 GLUE = "nyu-mll/glue"
@@ -113,34 +111,10 @@ def task_name(given: object) -> str:
     return name
 
 
-def check_bleu_tokenizer(task: str, tokenizer: BleuTokenizer | None) -> None:
-    """Refuses a tokenizer of BLEU for a task that is not measured by it.
-
-    Raises:
-        OptionError: naming the task.
-    """
-    if tokenizer is not None and task != "translation":
-        raise OptionError(f"--data-args bleu-tokenizer is not for --task {task}.", "It goes with --task translation.")
-
-
 # Metrics of tasks of which a lower value is better; of all others a higher one is.
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 # Metrics of tasks that go to 100.
 OF_A_HUNDRED = frozenset({"bleu", "chrf"})
-
-
-def check_margin(margin: float | None, flag: str = "--margin") -> None:
-    """Refuses a smallest loss that matters which is no finite number above 0; None stands for the usual one.
-
-    Args:
-        margin: in units of the metric.
-        flag: what gave it.
-
-    Raises:
-        OptionError: naming the option.
-    """
-    if margin is not None and not 0 < margin < math.inf:
-        raise OptionError(f"{flag} {margin} is not a finite number above 0.", "0.01 is usual.")
 
 
 def usual_margin(metric: str, baseline: float) -> float:
@@ -159,7 +133,7 @@ def usual_margin(metric: str, baseline: float) -> float:
 
 
 @dataclass(frozen=True)
-class TaskData:
+class TaskData(Checked):
     """A task by name, and its examples: files or data sets, their columns, split and limit."""
 
     task: str = option(
@@ -197,9 +171,6 @@ class TaskData:
     label: str | None = option(
         None, "Column of the class labels. Short for --columns label=NAME.", TASK, metavar="NAME", shown=""
     )
-
-    def __post_init__(self) -> None:
-        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
 
     def for_training(self) -> TaskData:
         """Returns the data for training: the split `train` of data sets, unless a split is named."""

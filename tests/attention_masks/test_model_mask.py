@@ -100,7 +100,10 @@ def test_controls() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"no_diagonal": True, "drop_random": True}, "are alternatives, to be compared with each other"),
+        (
+            {"no_diagonal": True, "drop_random": True},
+            "--mask-rules no-diagonal and --mask-rules drop-random cannot be combined",
+        ),
         ({"layers": "0-1"}, "--mask-rules layers says where a mask applies, and none is given"),
         (
             {"mask": "star", "mask_seed": 1},

@@ -224,7 +224,11 @@ BAD = {
     "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from cannot be combined", "one of them"),
     "a list and another": (["--heads", "encoder.0.0", "--heads", "encoder.0.1"], "--heads is given 2 times", "commas"),
     "no such list": (["--from", "nowhere.csv"], "--from: nowhere.csv cannot be read", "pruning.csv"),
-    "rows without a table": (["--heads", "encoder.0.0", "--where", "a=b"], "--where selects rows", "--from"),
+    "rows without a table": (
+        ["--heads", "encoder.0.0", "--where", "a=b"],
+        "--where only applies together with --from",
+        "--from",
+    ),
     "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "greater than or equal to 2"),
 }
 

@@ -339,7 +339,7 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
             ("--mask", "m", "--mask-rules", "keep-order=least"),
             "--mask-rules keep-order only applies together with --mask-rules keep",
         ),
-        (("--mask", "m", "--mask-rules", "keep=0.3,keep-order=best"), "--mask-rules keep-order best is unknown"),
+        (("--mask", "m", "--mask-rules", "keep=0.3,keep-order=best"), "--mask-rules keep-order 'best' is unknown"),
         (("--mask", "m", "--mask-rules", "keep=0.3,2"), "2.0 is not a number from 0 to 1"),
         (("--mask", "m", "--mask-rules", "keep=0"), "0.0 is not a number above 0 and up to 1"),
         (("--mask", "m", "--mask-rules", "keep=0.3"), "m: there is no such mask file"),
@@ -522,8 +522,8 @@ def test_spans_that_are_learned(run: Headlens, headlens: Headlens, thorough: boo
 def test_spans_that_are_refused(run: Headlens) -> None:
     for more, words in (
         (("--learn-spans", "x"), "--learn-spans"),
-        (("--learn-spans", "-1"), "--learn-spans -1.0 is not a finite number of 0 or more"),
-        (("--learn-spans", 1, "--law", "span-ramp=0"), "--law span-ramp 0: a span has no end.\nGive 1 or more tokens."),
+        (("--learn-spans", "-1"), "--learn-spans -1.0 is out of range"),
+        (("--learn-spans", 1, "--law", "span-ramp=0"), "--law span-ramp 0 is out of range.\nGive at least 1."),
         (
             ("--law", "span-ramp=2"),
             "--law span-ramp only applies together with --learn-spans.\nGive --learn-spans as well",
@@ -543,7 +543,7 @@ def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     for more, words in (
         (("--grid", "window=1"), "'window=1' is not a degree.\nWrite a grid such as"),
         (("--learn-degrees", "x"), "--learn-degrees"),
-        (("--learn-degrees", "-1"), "is not a finite number of 0 or more"),
+        (("--learn-degrees", "-1"), "--learn-degrees -1.0 is out of range"),
         (
             ("--law", "largest-degree=4"),
             "--law largest-degree only applies together with --learn-degrees.\nGive --learn-degrees as well",

@@ -209,7 +209,7 @@ REFUSED = {
     "layers of nothing": (("--mask-rules", "layers=0"), ["Give --mask as well"]),
     "two controls": (
         ("--mask-rules", "no-diagonal,drop-random"),
-        ["--mask-rules no-diagonal and drop-random are alternatives"],
+        ["--mask-rules no-diagonal and --mask-rules drop-random cannot be combined"],
     ),
 }
 
@@ -233,7 +233,7 @@ def test_bad_masks_are_refused(headlens: Headlens, tiny_bert: Path, name: str) -
     [
         (("--pattern", "sta"), "Did you mean star?"),
         (("--length", 0), "--length 0 is out of range"),
-        (("--mask-rules", "no-diagonal"), "none is requested"),
+        (("--mask-rules", "no-diagonal"), "--mask-rules no-diagonal only applies together with --pattern"),
     ],
 )
 def test_bad_patterns_are_refused(headlens: Headlens, options: tuple[object, ...], message: str) -> None:

@@ -397,7 +397,7 @@ def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--lambdas", "-1"], "--lambdas -1.0 is not a finite number of 0 or more"),
+        (["--lambdas", "-1"], "--lambdas -1.0 is out of range"),
         (["--lambdas", "much"], "not a list of numbers"),
         (["--law", "gates=decoder"], "--law gates decoder: BertForSequenceClassification has no such heads"),
         (["--law", "gates=lower"], "--law gates 'lower' is unknown"),

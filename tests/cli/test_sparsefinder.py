@@ -496,9 +496,9 @@ WRONG = {
     "an odd number of groups": (("--groups", "2,3"), "--groups 3: hashes come in pairs"),
     "fewer tokens than none": (
         ("--methods", "global-tokens=0,-1"),
-        "--methods global-tokens -1 is not a number of tokens",
+        "--methods global-tokens -1 is out of range",
     ),
-    "no distance": (("--thresholds", "-1"), "--thresholds -1 is not a distance"),
+    "no distance": (("--thresholds", "-1"), "--thresholds -1.0 is out of range"),
     "no list": (("--thresholds", "near"), "is not a list of numbers"),
     "nothing": (("--windows", ","), "each need at least one number"),
     "blocks without tokens": (

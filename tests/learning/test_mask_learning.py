@@ -253,7 +253,7 @@ def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedT
         (MaskLearningOptions, {"penalty": "other"}, "--law penalty other is unknown"),
         (MaskLearningOptions, {"mask_learning_rate": 0.0}, r"--law mask-learning-rate 0\.0 is not a positive number"),
         (DamRequest, {"lambdas": ()}, r"No penalty was given\.\nName some with --lambdas"),
-        (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
+        (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is out of range"),
         (DamRequest, {"window": 0}, "window 0 is out of range"),
         (
             DamRequest,

@@ -112,9 +112,7 @@ HEADS = [Head("encoder", layer, h) for layer in range(2) for h in range(3)]
     [
         (Selection("cross"), "--stack cross: the model was only run on encoder."),
         (Selection(layer=2), "--layer 2 is out of range.\nChoose 0 to 1"),
-        (Selection(layer=-1), "--layer -1 is out of range"),
         (Selection(layer=0, head=3), "--head 3 is out of range.\nChoose 0 to 2"),
-        (Selection(head=-1), "--head -1 is out of range"),
         (Selection(heads=(0, 3)), "--heads 3 is out of range.\nChoose 0 to 2"),
     ],
 )

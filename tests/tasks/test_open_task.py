@@ -462,7 +462,7 @@ def test_several_files_one_after_the_other(tmp_path: Path) -> None:
     assert [e.id for e in first.read(SourceCounts())] == ["a:1", "b:1"]
     assert len(list(open_examples(TaskData("snli", files[1:], limit=1))[1].read(SourceCounts()))) == 1
     assert open_examples(TaskData("paraphrase"))[1].name == "paraphrases"
-    with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
+    with pytest.raises(OptionError, match="--limit 0 is out of range"):
         open_examples(TaskData("snli", files, limit=0))
     (tmp_path / "b.tsv").rename(tmp_path / "a.tsv")
     alike = open_examples(TaskData("snli", (files[0], str(tmp_path / "a.tsv"))))[1]

@@ -14,7 +14,7 @@ from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
 from headlens.replay.modes import Mode, ReplacementMode
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED, OutputOptions
-from headlens.tasks.task_options import TaskData, check_margin
+from headlens.tasks.task_options import TaskData
 
 FEWEST = 30  # examples by which heads are ranked for a reader
 STRATEGIES = tuple(STRATEGY_ENTRIES)
@@ -52,10 +52,6 @@ class AblationOptions(Checked):
     margin: float | None = option(None, MARGIN)
     seed: int = option(0, SEED)
     batch_tokens: int | None = option(None, replace(BATCH_TOKENS, shown="256 on a CPU, 8192 elsewhere"))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_margin(self.margin)
 
     @property
     def modes(self) -> list[Mode]:

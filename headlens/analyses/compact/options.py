@@ -8,7 +8,7 @@ from pathlib import Path
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names
-from headlens.options import DEMO, HEADS, OUTPUT, STATISTICS, CommandOptions, option
+from headlens.options import DEMO, HEADS, OUTPUT, STATISTICS, Checked, CommandOptions, option
 from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, MODEL_NAME, OutputOptions
 
 
@@ -21,7 +21,7 @@ class MeasureOptions:
 
 
 @dataclass(frozen=True)
-class CompactRequest:
+class CompactRequest(Checked):
     """What `headlens compact` is asked for.
 
     Heads have the numbers of the original model; one that was compacted before may lose more heads.
@@ -35,6 +35,7 @@ class CompactRequest:
         metavar="HEADS",
         parse=names,
         shown="",
+        excludes="from_file",
     )
     from_file: Path | None = option(
         None,
@@ -51,6 +52,7 @@ class CompactRequest:
         HEADS,
         metavar="COLUMN=VALUE",
         shown="",
+        needs="from_file",
     )
     stock: bool = option(
         False,
@@ -64,6 +66,7 @@ class CompactRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "where", names(",".join(self.where)))
 
 

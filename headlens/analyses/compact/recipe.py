@@ -242,11 +242,7 @@ def chosen_heads(request: CompactRequest) -> list[Head]:
         OptionError: if there are none, or what names them cannot be read.
     """
     if request.from_file is not None:
-        if request.heads:
-            raise OptionError("--heads and --from cannot be combined.", "Give one of them.")
         return read_heads(request.from_file, request.where)
-    if request.where:
-        raise OptionError("--where selects rows of a table, but no table is given.", "Name the table with --from.")
     if not request.heads:
         raise OptionError(
             "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from headlens.errors import OptionError
-from headlens.learning.hyperparameters import LoopOptions, check_strength
+from headlens.learning.hyperparameters import LoopOptions
 from headlens.learning.training_options import BLOCK, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, OUTPUT, TRAINING, Checked, CommandOptions, option
 from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY, OutputOptions
-from headlens.tasks.task_options import check_margin
 
 if TYPE_CHECKING:
     from headlens.learning.mask_learning import MaskLearningOptions
@@ -118,7 +117,12 @@ class DamRequest(Checked):
 
     model: str = option(DEMO, TRAINED_MODEL)
     lambdas: tuple[float, ...] = option(
-        (1e-3, 1e-2, 1e-1), "Strengths λ of the penalty; one run for each.", _PANEL, metavar="NUMBERS", parse=numbers
+        (1e-3, 1e-2, 1e-1),
+        "Strengths λ of the penalty; one run for each.",
+        _PANEL,
+        metavar="NUMBERS",
+        parse=numbers,
+        at_least=0,
     )
     # Before the training set: its texts are as long as the mask.
     dam: DamOptions = field(default_factory=DamOptions)
@@ -142,9 +146,6 @@ class DamRequest(Checked):
             raise OptionError("--controls learns masks both with and without the diagonal.", "Leave --no-diagonal out.")
         if not self.lambdas:
             raise OptionError("No penalty was given.", "Name some with --lambdas.")
-        for strength in self.lambdas:
-            check_strength(strength)
-        check_margin(self.margin)
         if is_new(self.model) and self.lesson.data.task != "mlm":
             raise OptionError(
                 f"{self.model}: a new model can only be trained on masked tokens.", "Give --task mlm, or a checkpoint."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.named_masks import (
@@ -19,7 +19,7 @@ from headlens.attention_masks.named_masks import (
     parse_named_mask,
 )
 from headlens.errors import OptionError
-from headlens.learning.hyperparameters import LoopOptions, check_strength
+from headlens.learning.hyperparameters import LoopOptions
 from headlens.learning.training_options import TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, positive_shares
@@ -35,7 +35,7 @@ from headlens.options import (
     option,
 )
 from headlens.shared_options import FIGURES, MARGIN, OutputOptions
-from headlens.tasks.task_options import check_margin, task_name
+from headlens.tasks.task_options import task_name
 
 if TYPE_CHECKING:
     from headlens.attention_masks.patterns import Pattern
@@ -55,7 +55,6 @@ LONGEST = 2048
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
 STUDY = "Training under masks"  # panel of the help
-_LARGEST_DEGREE = 16
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,10 @@ class DegreeOptions(Checked):
         STUDY,
         metavar="NUMBERS",
         parse=numbers,
+        at_least=0,
     )
     largest_degree: int = option(
-        _LARGEST_DEGREE, "Largest degree that can be learned.", STUDY, metavar="N", group="law", needs="learn_degrees"
+        16, "Largest degree that can be learned.", STUDY, metavar="N", group="law", at_least=1, needs="learn_degrees"
     )
     degrees_of: Literal["heads", "layers"] = option(
         "heads",
@@ -108,15 +108,9 @@ class DegreeOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.largest_degree != _LARGEST_DEGREE:
-            from headlens.attention_masks.mask_distributions import GumbelDegrees
-
-            GumbelDegrees(largest=self.largest_degree)
         check_connections(self.degree_kinds)
         if self.draws < 0 or self.draws == 1:
             raise OptionError(f"--law draws {self.draws} is too few to tell how far draws differ.", "Give 2 or more.")
-        for strength in self.learn_degrees:
-            check_strength(strength, "--learn-degrees")
 
     @property
     def masks(self) -> tuple[LearnedDegrees, ...]:
@@ -139,6 +133,7 @@ class SpanOptions(Checked):
         STUDY,
         metavar="NUMBERS",
         parse=numbers,
+        at_least=0,
     )
     span_ramp: int = option(
         LearnedSpans.ramp,
@@ -146,17 +141,9 @@ class SpanOptions(Checked):
         STUDY,
         metavar="N",
         group="law",
+        at_least=1,
         needs="learn_spans",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.span_ramp != LearnedSpans.ramp:
-            from headlens.attention_masks.mask_distributions import AdaptiveSpan
-
-            AdaptiveSpan(ramp=self.span_ramp)
-        for strength in self.learn_spans:
-            check_strength(strength, "--learn-spans")
 
     @property
     def masks(self) -> tuple[LearnedSpans, ...]:
@@ -192,7 +179,7 @@ class StudyRequest(Checked):
         group="mask-rules",
         needs="mask",
     )
-    keep_order: tuple[str, ...] = option(
+    keep_order: tuple[KeepOrder, ...] = option(
         ("most",),
         "Which positions keep keeps first: the most important, the least important, or random ones; several, such as "
         "most,least,random, train one model each.",
@@ -289,17 +276,8 @@ class StudyRequest(Checked):
         if "syntax" in kinds and self.parser == "gold":
             raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
         make_parser(self.parser, keep_words=False)
-        self._check_kept()
-        check_margin(self.margin)
-
-    def _check_kept(self) -> None:
         for text in self.mask:
             parse_named_mask(text)
-        for order in self.keep_order:
-            if order not in get_args(KeepOrder):
-                raise OptionError(
-                    f"--mask-rules keep-order {order} is unknown.", f"Choose from {', '.join(get_args(KeepOrder))}."
-                )
 
     @property
     def masks(self) -> tuple[NamedMask, ...]:
@@ -322,7 +300,7 @@ class StudyRequest(Checked):
 
 
 @dataclass(frozen=True)
-class MasksRequest:
+class MasksRequest(Checked):
     """What `headlens masks` is asked for: patterns, by default those of the SparseBERT paper, and what is trained.
 
     The table has patterns with and without the diagonal; `no_diagonal` is about the files that are written.
@@ -356,7 +334,7 @@ class MasksRequest:
     )
     length: int = option(PAPER_LENGTH, "Length in tokens at which patterns are counted and drawn.", MASK, metavar="N")
     no_diagonal: bool = option(
-        False, "Also mask the diagonal, so that no token attends to itself.", MASK, group="mask-rules"
+        False, "Also mask the diagonal, so that no token attends to itself.", MASK, group="mask-rules", needs="pattern"
     )
     study: StudyRequest | None = None
     figures: bool = option(True, FIGURES)
@@ -379,13 +357,9 @@ class MasksRequest:
         return build(cls, values, study=None)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 1 <= self.length <= LONGEST:
             raise OptionError(f"--length {self.length} is out of range.", f"Give 1 to {LONGEST} tokens.")
-        if self.no_diagonal and not self.pattern:
-            raise OptionError(
-                "--mask-rules no-diagonal only affects pattern files, and none is requested.",
-                "Name patterns with --pattern; the table shows both in any case.",
-            )
         self.chosen()
 
     def chosen(self) -> dict[str, Pattern]:

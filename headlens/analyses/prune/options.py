@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from headlens.errors import OptionError
 from headlens.learning.gate_options import GATES_PANEL, GateOptions
-from headlens.learning.hyperparameters import LoopOptions, TrainingOptions, check_strength
+from headlens.learning.hyperparameters import LoopOptions, TrainingOptions
 from headlens.learning.training_options import TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, ROLES, Checked, CommandOptions, option
 from headlens.roles.role_options import Thresholds
 from headlens.shared_options import BATCH_TOKENS, FIGURES, FREQUENCY, MARGIN, MODEL_NAME, OutputOptions
-from headlens.tasks.task_options import check_margin
 
 _SCRATCH = "From scratch"
 LAMBDAS = (0.03, 0.1, 0.3)
@@ -34,6 +33,7 @@ class PenaltySweepOptions(Checked):
         metavar="NUMBERS",
         parse=numbers,
         shown="0.03,0.1,0.3",
+        at_least=0,
     )
     target_heads: int | None = option(
         None,
@@ -42,6 +42,7 @@ class PenaltySweepOptions(Checked):
         metavar="N",
         shown="",
         at_least=1,
+        excludes="lambdas",
     )
     most_runs: int = option(
         8, "Maximum number of runs in the search of --target-heads.", GATES_PANEL, metavar="N", group="law", at_least=1
@@ -52,15 +53,8 @@ class PenaltySweepOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for strength in self.strengths:
-            check_strength(strength)
         if self.lambdas == ():
             raise OptionError("No penalty was given.", "Name some with --lambdas, or give --target-heads.")
-        if self.target_heads is not None and self.lambdas is not None:
-            raise OptionError(
-                "--target-heads searches for λ, but --lambdas also gives values.", "Give only one of them."
-            )
-        check_margin(self.loss_margin, "--loss-margin")
 
     @property
     def strengths(self) -> tuple[float, ...]:

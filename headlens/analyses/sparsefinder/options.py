@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
 from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, Checked, CommandOptions, flag_of, option
 from headlens.shared_options import OutputOptions
-from headlens.tasks.task_options import check_bleu_tokenizer, check_margin
 
 if TYPE_CHECKING:
     from headlens.corpora.sentence import Example
@@ -60,6 +58,7 @@ class ParameterGrid(Checked):
         shown="0.5 to 5 in steps of 0.5",
         metavar="LIST",
         parse=numbers,
+        at_least=0,
     )
     groups: tuple[int, ...] = option(
         tuple(range(2, 21, 2)),
@@ -93,6 +92,7 @@ class ParameterGrid(Checked):
         "try both.",
         **_WHOLE_NUMBERS,
         group="methods",
+        at_least=0,
     )
 
     def __post_init__(self) -> None:
@@ -104,10 +104,6 @@ class ParameterGrid(Checked):
             )
         window = "--windows {}: a window is centred on the query, so its size must be odd."
         _check(self.windows, lambda n: n == 0 or (n > 0 and n % 2 == 1), window, "Give odd numbers, or 0.")
-        tokens = "--methods global-tokens {} is not a number of tokens."
-        _check(self.global_tokens, lambda n: n >= 0, tokens, "Give 0 for none, or more.")
-        distance = "--thresholds {:g} is not a distance."
-        _check(self.thresholds, lambda t: 0 <= t < math.inf, distance, "Give numbers from 0 up.")
         groups = "--groups {}: hashes come in pairs."
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
 
@@ -186,8 +182,6 @@ class MetricOptions(Checked):
         if self.task in {"auto", "none"} and given is not None:
             why = "no task" if self.task == "auto" else "--task none measures nothing"
             raise OptionError(f"{flag_of(self, given)} is given, but {why}.", "Name a task with --task.")
-        check_bleu_tokenizer(self.task, self.bleu_tokenizer)
-        check_margin(self.loss_margin, flag_of(self, "loss_margin"))
         if self.task not in {"auto", "none"}:
             from headlens.tasks.catalogue import find_task
 

@@ -76,7 +76,7 @@ class FineTuneRequest(Checked):
 
 
 @dataclass(frozen=True)
-class TrainRequest:
+class TrainRequest(Checked):
     """What `headlens train` is asked for, on text; `bleu` pairs are translated at the end, for BLEU and chrF."""
 
     # The command trains masked tokens where no task is named; the examples of others are options of it, too.

@@ -174,10 +174,6 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     if request.attention is not None:
         parse_normalizer(request.attention)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
-    if request.dev_target is not None and request.dev is None:
-        raise OptionError(
-            "--data-args dev-target names translations of --dev, which is not given.", "Give both or neither."
-        )
     training, text, options = request.training, request.text, request.model_options
     if request.bleu and request.text.task != "translation":
         raise OptionError(f"--training-args bleu is not for --task {request.text.task}.", "It scores translations.")

@@ -55,8 +55,14 @@ def test_what_is_no_head_is_refused(given: str) -> None:
         sorted_arguments({"model": "demo", "heads": given})
 
 
+@pytest.mark.parametrize("name", ["layer", "head"])
+def test_what_is_below_the_first_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"--{name} -1 is out of range\.\nGive at least 0"):
+        Selection(**{name: -1})
+
+
 def test_one_head_and_several_are_one_too_many() -> None:
-    with pytest.raises(OptionError, match="--head 2 asks for one head, but --heads for several"):
+    with pytest.raises(OptionError, match="--head and --heads cannot be combined"):
         Selection(head=2, heads=(0, 1))
 
 

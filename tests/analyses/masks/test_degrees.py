@@ -55,8 +55,8 @@ def test_names_of_what_is_learned() -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"learn_degrees": (-1.0,)}, r"--learn-degrees -1\.0 is not a finite number"),
-        ({"learn_degrees": (1.0,), "largest_degree": 0}, "--law largest-degree 0 leaves nothing to learn"),
+        ({"learn_degrees": (-1.0,)}, r"--learn-degrees -1\.0 is out of range"),
+        ({"learn_degrees": (1.0,), "largest_degree": 0}, "--law largest-degree 0 is out of range"),
         ({"largest_degree": 8}, "--law largest-degree only applies together with --learn-degrees"),
         ({"degrees_of": "words"}, "--law degrees-of 'words' is unknown"),
         ({"degrees_of": "layers"}, "--law degrees-of only applies together with --learn-degrees"),

@@ -87,11 +87,14 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"lambdas": (0.1, -1.0)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
+        ({"lambdas": (0.1, -1.0)}, r"--lambdas -1\.0 is out of range\.\nGive at least 0"),
         ({"lambdas": ()}, r"No penalty was given\.\nName some with --lambdas"),
         ({"target_heads": 0}, "--target-heads 0 is out of range"),
-        ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ, but .*\nGive only one of them\."),
-        ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ, but --lambdas also gives values"),
+        (
+            {"target_heads": 4, "lambdas": (0.1,)},
+            r"--target-heads and --lambdas cannot be combined\.\nGive one of them\.",
+        ),
+        ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads and --lambdas cannot be combined"),
         ({"most_runs": 0}, "--law most-runs 0 is out of range"),
     ],
 )
