@@ -12,7 +12,6 @@ from headlens.options import MASK, Checked, option
 
 MASK_RULES = "--mask-rules"
 MASK_LAYERS = f"{MASK_RULES} layers"
-LEARNED_MASK = "Name a mask learned by train-dam, such as --mask runs/dam/masks/penalty-0.01."
 # 6, 6-11, or first:3 and last:3
 _PART = re.compile(r"\s*(?:([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?|(first|last)\s*:\s*([0-9]{1,6}))\s*")
 _LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."

@@ -15,6 +15,7 @@ from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.learning.hyperparameters import LoopOptions, Precision
+from headlens.learning.training_options import TEXT, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
 from headlens.planning.speed import Kind, Speed, measure_speed
@@ -161,6 +162,27 @@ class Planner(Plan):
         with self.reporter.status("reading data"):
             self.data.append(task_size(data, self.models[0], offline=offline))
         return self.data[-1]
+
+    def training_set(self, lesson: TrainingSetOptions, *, offline: bool) -> tuple[DataSize, DataSize]:
+        """What is learned, and what is measured on."""
+        if lesson.data.task in TEXT:
+            options = lesson.corpus_options(offline=offline)
+            return self.training_text(lesson.corpus, options, lesson.share, (lesson.dev, lesson.dev_target))
+        return self.training_examples(lesson.training_data, lesson.dev_data, lesson.share, offline=offline)
+
+    def training_text(
+        self, corpus: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
+    ) -> tuple[DataSize, DataSize]:
+        """Text to learn, and text to measure on: as named with its translations, or a share held out."""
+        learned = self.corpus(corpus, options)
+        return learned.split(share) if dev[0] is None else (learned, self.corpus(dev[0], options.held_out(dev[1])))
+
+    def training_examples(
+        self, learned: TaskData, dev_data: str | None, share: float, *, offline: bool
+    ) -> tuple[DataSize, DataSize]:
+        """Examples of a task to learn, and to measure on: as named, or a share held out."""
+        size = self.task(learned, offline=offline)
+        return size.split(share) if dev_data is None else (size, self.task(learned.held_out(dev_data), offline=offline))
 
     def add(self, work: Work) -> None:
         """Adds a part of the work, its text length limited by the model's positions and the tokens of a batch."""

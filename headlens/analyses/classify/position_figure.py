@@ -29,7 +29,6 @@ _FARTHEST = 8
 _SLOT, _PANEL = 1.6, 1.25  # inches: width and height of a panel of a relation
 _TOP, _ABOVE = 1.28, 1.15  # of the axis of shares, and where the numbers stand
 _BEST: dict[str, Any] = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (4, 2)), "zorder": 3}
-_BEST_LABEL = "accuracy of the best head (layer.head), dependent to governor"
 _HATCHED: dict[str, Any] = {"hatch": "//////", "edgecolor": "white", "linewidth": 0}
 
 

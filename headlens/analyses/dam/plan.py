@@ -5,7 +5,6 @@ from __future__ import annotations
 from headlens.analyses.dam.options import DamRequest
 from headlens.learning.training_options import TEXT
 from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
-from headlens.planning.planned_training_sets import training_set_sizes
 from headlens.runs.progress import Reporter
 
 
@@ -14,7 +13,7 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     planner = Planner("train-dam", reporter, request.training.precision)
     longest = request.lesson.longest or 128
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
-    learned, held_out = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
+    learned, held_out = planner.training_set(request.lesson, offline=request.model_options.offline)
     length = longest if request.lesson.data.task in TEXT else None
     loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas) * (1 + request.dam.controls)
     planner.add(loop.work(f"train with a mask, {runs} times", each=MASKED, times=runs))

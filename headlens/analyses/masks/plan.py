@@ -6,7 +6,6 @@ from headlens.analyses.masks.options import MasksRequest
 from headlens.analyses.masks.recipe import study_cases
 from headlens.attention_masks.named_masks import LearnedDegrees
 from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
-from headlens.planning.planned_training_sets import training_set_sizes
 from headlens.runs.progress import Reporter
 
 
@@ -21,7 +20,7 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
         return planner.plan()
     planner = Planner("masks", reporter, study.training.precision)
     planner.model(study.model, study.model_options)
-    learned, held_out = training_set_sizes(planner, study.lesson, offline=study.model_options.offline)
+    learned, held_out = planner.training_set(study.lesson, offline=study.model_options.offline)
     planned = study_cases(study, request.pattern)
     loop, runs = TrainingSteps.of(study.training, learned), len(planned)
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))

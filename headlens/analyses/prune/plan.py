@@ -5,7 +5,6 @@ from __future__ import annotations
 from headlens.analyses.prune.options import PruneRequest
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.planning.plan import Plan, Planner, TrainingSteps, Work
-from headlens.planning.planned_training_sets import training_set_sizes
 from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
@@ -18,7 +17,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     """A training with gates for each penalty, and others from random weights."""
     planner = Planner("prune", reporter, request.training.precision)
     planner.model(request.model, request.model_options)
-    learned, held_out = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
+    learned, held_out = planner.training_set(request.lesson, offline=request.model_options.offline)
     loop = TrainingSteps.of(request.training, learned)
     if request.gates.freeze:
         planner.notes.append("With frozen parts, training is faster than this estimate.")

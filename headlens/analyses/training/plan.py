@@ -5,7 +5,6 @@ from __future__ import annotations
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.learning.training_options import BLOCK
 from headlens.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
-from headlens.planning.planned_training_sets import _of_examples, _of_text
 from headlens.runs.progress import Reporter
 
 
@@ -19,12 +18,12 @@ def train_plan(request: TrainRequest | FineTuneRequest, reporter: Reporter) -> P
     length = None
     if isinstance(request, TrainRequest):
         dev = request.dev, request.dev_target
-        learned, held_out = _of_text(planner, request.corpus, request.corpus_options, request.text.dev_share, dev)
+        learned, held_out = planner.training_text(request.corpus, request.corpus_options, request.text.dev_share, dev)
         # Texts are put together in blocks for masked tokens; pairs are as long as they are.
         length = None if request.text.task == "translation" else request.text.longest or BLOCK
     else:
         data, offline = request.data.for_training(), request.model_options.offline
-        learned, held_out = _of_examples(planner, data, request.dev_data, request.dev_share, offline=offline)
+        learned, held_out = planner.training_examples(data, request.dev_data, request.dev_share, offline=offline)
     loop = TrainingSteps.of(request.training, learned, length)
     planner.add(loop.work(f"train on {learned.name}"))
     plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
