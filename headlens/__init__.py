@@ -57,10 +57,9 @@ if TYPE_CHECKING:
     from headlens.roles.role_options import ClassifyOptions, Thresholds
     from headlens.runs.corpus_pass import CorpusReader
     from headlens.statistics.bootstrap import Draws
-    from headlens.tasks.evaluation import EvaluationOptions, evaluate
+    from headlens.tasks.evaluation import EvaluationOptions, evaluate, paired_comparison
     from headlens.tasks.example_sources import DataOptions
     from headlens.tasks.open_task import open_task
-    from headlens.tasks.task_comparison import paired_comparison
     from headlens.tasks.task_examples import Examples
 
 _HOMES = {
@@ -100,10 +99,9 @@ _HOMES = {
     "roles.role_options": ("ClassifyOptions", "Thresholds"),
     "runs.corpus_pass": ("CorpusReader",),
     "statistics.bootstrap": ("Draws",),
-    "tasks.evaluation": ("EvaluationOptions", "evaluate"),
+    "tasks.evaluation": ("EvaluationOptions", "evaluate", "paired_comparison"),
     "tasks.example_sources": ("DataOptions",),
     "tasks.open_task": ("open_task",),
-    "tasks.task_comparison": ("paired_comparison",),
     "tasks.task_examples": ("Examples",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -28,10 +28,9 @@ from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.processes import DeferredSignals
 from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
-from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.evaluation import EvaluationOptions, paired_comparison
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, Task
-from headlens.tasks.task_comparison import paired_comparison
 
 Record = dict[str, Any]
 Kept = TypeVar("Kept")

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws, percentile_interval
 from headlens.statistics.intervals import wilson
-from headlens.statistics.paired_tests import replicates_of
+from headlens.statistics.non_inferiority import Margin
+from headlens.statistics.paired_tests import Comparison, Right, replicates_of
 from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
@@ -241,3 +242,35 @@ def budget_batches(
 ) -> Iterator[list[PreparedExample]]:
     """Puts prepared examples of similar length together, each with all its rows; see `pooled_batches`."""
     return pooled_batches(prepared, batch_tokens, lambda p: p.length, lambda p: len(p.rows), pool)
+
+
+def chosen_metric(task: Task, metric: str | None) -> str:
+    """The metric asked for, or the task's main one.
+
+    Raises:
+        OptionError: if the task has no such metric.
+    """
+    name = metric or task.metrics[0]
+    if name not in task.metrics:
+        raise OptionError(
+            f"The task {task.name} has no metric {name!r}.", f"--metric can be {', '.join(task.metrics)}."
+        )
+    return name
+
+
+def paired_comparison(
+    task: Task, metric: str, baseline: Floats, draws: Draws, margin: Margin | None = None
+) -> Comparison:
+    """Compares records of a task with a baseline: by right examples where the metric is their share, see `Comparison`.
+
+    Args:
+        task: task of the records.
+        metric: a metric of the task.
+        baseline: records of the baseline, (examples, k).
+        draws: draws of the same examples.
+        margin: the smallest loss that matters; None tests no margin.
+    """
+    is_share = task.right(baseline, metric) is not None
+    right = cast("Right", partial(task.right, metric=metric)) if is_share else None
+    deciding = partial(task.deciding, metric=metric)
+    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right, margin, deciding)

@@ -35,9 +35,8 @@ from headlens.runs.progress import Advance
 from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
-from headlens.tasks.evaluation import estimate
+from headlens.tasks.evaluation import estimate, paired_comparison
 from headlens.tasks.task import Floats
-from headlens.tasks.task_comparison import paired_comparison
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 
 NONE = "none"  # the row of the whole model

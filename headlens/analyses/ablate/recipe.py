@@ -27,11 +27,10 @@ from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
-from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
+from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
-from headlens.tasks.task_comparison import chosen_metric
 from headlens.tasks.task_examples import Chosen, Examples, example_table
 from headlens.tasks.task_heads import check_head, classifier_names
 from headlens.tasks.task_options import OWN_CLASSES

@@ -17,8 +17,8 @@ from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import PairedComparison
+from headlens.tasks.evaluation import chosen_metric, paired_comparison
 from headlens.tasks.task import Task
-from headlens.tasks.task_comparison import chosen_metric, paired_comparison
 from headlens.tasks.task_examples import Examples
 
 How = Callable[[Mode], AbstractContextManager[TaskSweep]]

@@ -19,7 +19,7 @@ from headlens.heads import Head
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
-from headlens.tasks.task_comparison import chosen_metric, paired_comparison
+from headlens.tasks.evaluation import chosen_metric, paired_comparison
 from headlens.tasks.task_examples import ranking_part
 
 SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
