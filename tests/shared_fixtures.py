@@ -18,10 +18,12 @@ from small_vocabulary import minilm
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlens.plots import export
+from headlens.plots import export, style
 
 # Pictures of tests have fewer pixels, which are most of the time that drawing takes.
 PRINTED_DPI, export.DPI = export.DPI, 40
+# So is laying out, which only tests of the layout need: they ask for `laid_out`, and slow tests have it.
+_PLACE_AXES, style._place_axes = style._place_axes, lambda figure: None
 SUBJECTS = ["The old teacher", "A cat", "Nobody", "Zoë's friend", "My neighbour's dog", "She", "It", "The two of them"]
 VERBS = ["isn't reading", "sold", "cannot see", "is gonna like", "wrote about"]
 OBJECTS = ["the café (again).", "naïve stories!", "a house near the river.", "10,000 books?", "“nothing”."]
@@ -30,7 +32,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this machine cannot run."""
+    """Skip, with the reason, what this machine cannot run; slow tests look at figures as users see them."""
     missing = {
         "gpu": "" if torch.cuda.is_available() else "needs a CUDA device",
         "posix": "" if os.name == "posix" else "needs forks, signals, permissions or special files as POSIX has them",
@@ -40,12 +42,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, reason in missing.items():
             if reason and item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+        if item.get_closest_marker("slow") and isinstance(item, pytest.Function):
+            item.fixturenames.insert(0, "laid_out")
 
 
 @pytest.fixture
 def printed_resolution(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures as a user gets them."""
     monkeypatch.setattr(export, "DPI", PRINTED_DPI)
+
+
+@pytest.fixture
+def laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures whose axes stand where a user sees them."""
+    monkeypatch.setattr(style, "_place_axes", _PLACE_AXES)
 
 
 @pytest.fixture(scope="session")

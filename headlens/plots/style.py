@@ -111,7 +111,7 @@ def constrained_figure(width: float, height: float, title: str) -> Figure:
 def fit_height(figure: Figure, lines: Iterable[Axes], inches: float, tallest: float = TALLEST) -> None:
     """Makes a figure so high that axes below each other have so many inches together.
 
-    What stands around the axes keeps its size. Matplotlib has laid out the figure then, and axes have their places.
+    What stands around the axes keeps its size. The figure is laid out then, see `lay_out`.
 
     Args:
         figure: with all its axes, labels and legends, of any height that has room for them.
@@ -119,10 +119,22 @@ def fit_height(figure: Figure, lines: Iterable[Axes], inches: float, tallest: fl
         inches: the height of the lines together.
         tallest: the most that the figure may have.
     """
-    figure.draw_without_rendering()
+    _place_axes(figure)
     drawn = figure.get_figheight() * sum(axes.get_position(original=True).height for axes in lines)
     figure.set_figheight(min(tallest, figure.get_figheight() + inches - drawn))
-    figure.draw_without_rendering()
+    lay_out(figure)
+
+
+def lay_out(figure: Figure) -> None:
+    """Gives the axes of a constrained figure their places for good, so that writing it does not lay it out again."""
+    _place_axes(figure)
+    figure.set_layout_engine("none")
+
+
+def _place_axes(figure: Figure) -> None:
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
 
 
 def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:

@@ -82,7 +82,7 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
         axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
         _points(axes, x, y, [COLOURS[name] for name in names[number]])
     # Names are placed in pixels: the layout has to be known.
-    figure.draw_without_rendering()
+    style.lay_out(figure)
     for axes, part, (x, y) in zip(panels, pieces, pairs, strict=True):
         most = np.argsort(-np.abs(y), kind="stable")[:_NAMED]
         keys = part.rows[["layer", "head"]].astype(int).to_numpy()

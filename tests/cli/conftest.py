@@ -102,6 +102,8 @@ def headlens(
     figures = asked is not None
     if asked is None or asked.kwargs.get("blank"):
         monkeypatch.setattr("headlens.runs.folder.write_figure", written_blank)
+    else:
+        request.getfixturevalue("laid_out")
 
     def call(*arguments: object) -> Outcome:
         words = [str(argument) for argument in arguments]

@@ -57,6 +57,7 @@ def test_a_model_with_several_stacks_has_its_own_row() -> None:
     assert [len(row) for row in flow(stacks)] == [3, 3]
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("shape", rest_slow([(6, 12), (1, 2), (12, 12), (24, 16), (80, 64)]))
 def test_sheets_fit_a_page_and_panels_do_not_meet(shape: tuple[int, int]) -> None:
     sheet = head_grid_figure([[grid(*shape, "a very long name of a model, encoder: in nats")] * 2], "title")

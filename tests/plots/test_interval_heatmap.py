@@ -142,6 +142,7 @@ def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make
     assert notes[1] == f"±: half the width of the 95 % interval, which need not be symmetric. {notes[0]}"
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("heads", [2, 12])
 def test_the_note_stays_inside_the_figure_and_below_the_colour_bar(make_relevance: Make, heads: int) -> None:
     figure = draw(make_relevance(shapes={"encoder": [heads] * 2}), Cells("relevance", positive, "A long note. " * 9))
@@ -160,6 +161,7 @@ def test_many_panels_abreast_have_small_cells(make_relevance: Make) -> None:
     assert [bool(axes.texts) for axes in (*below, *beside)] == [True, True, False, False]
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("heads", rest_slow([1, 2, 8, 12, 64], [1, 12]))
 def test_the_note_and_the_title_meet_nothing(make_relevance: Make, heads: int) -> None:
     title = "A title that is too long for one line in a narrow figure, so that it is folded"
@@ -176,6 +178,7 @@ def test_the_note_and_the_title_meet_nothing(make_relevance: Make, heads: int) -
     assert note.y1 <= min(axes.get_tightbbox().y0 for axes in panels(figure))
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = draw(make_relevance(name, {"encoder": [2]}), title=name)

@@ -38,6 +38,7 @@ def test_seaborn_draws_where_it_is_told_and_changes_nothing_else() -> None:
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("words", ["short", "a label that is longer " * 8])
 def test_a_figure_is_as_high_as_its_panels_need(words: str) -> None:
     figure = constrained_figure(3.0, 6.0, "title")

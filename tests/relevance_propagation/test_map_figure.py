@@ -146,6 +146,7 @@ def test_nothing_to_draw(make_relevance: Make) -> None:
     assert relevance_map(frame.drop(columns="rule")) is None
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("name", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = relevance_map(make_relevance(name, {"encoder": [2]}, rules=(name,)))

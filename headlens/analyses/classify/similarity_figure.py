@@ -61,7 +61,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
         _plane(plane, part, pairs[part.name], reach)
     handles = legend_handles({*families(heads["role"])})
     figure.legend(handles=handles, loc="outside lower left", ncols=4 * columns, **style.LEGEND)
-    figure.draw_without_rendering()
+    style.lay_out(figure)
     # Heads are named beside their points as soon as planes have their places.
     for part, (_, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
         x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")

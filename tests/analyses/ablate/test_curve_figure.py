@@ -137,6 +137,7 @@ def test_all_strategies_have_looks_of_their_own() -> None:
     assert curve.NONE == NONE
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("models", rest_slow([1, 2], [2]))
 @pytest.mark.parametrize(
     "strategies", rest_slow([STRATEGIES, ("of_one's_own", "ranked"), STRATEGIES[:1], STRATEGIES[-1:]], 2)
@@ -207,6 +208,7 @@ def test_values_without_intervals(make_pruning: Make) -> None:
     ]
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("name", rest_slow([*HOSTILE, "a very long name " * 12]))
 def test_any_name_can_be_drawn(make_pruning: Make, name: str) -> None:
     frames = [make_pruning(name + more, (name, "ranked"), metric=name).assign(task=name) for more in "12"]

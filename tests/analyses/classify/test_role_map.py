@@ -60,6 +60,7 @@ def test_no_column_or_no_head_nothing_to_draw(make_heads: Make) -> None:
     assert function_map(make_heads().iloc[:0]) is None
 
 
+@pytest.mark.usefixtures("laid_out")
 def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     frame = make_heads(shapes={"encoder": [3]})
     syntactic = function_map(frame.assign(role=["syntactic(obj dep->head)", "syntactic(obj head->dep)", ""]))
@@ -77,6 +78,7 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     assert "↑" not in told(rare)
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     "shapes",
     [

@@ -149,6 +149,7 @@ def test_no_scores_no_figure(make_syntax: Make) -> None:
     assert best_heads(make_syntax().iloc[:0]).empty
 
 
+@pytest.mark.usefixtures("laid_out")
 def test_nothing_leaves_the_figure(make_syntax: Make) -> None:
     model = "an-organisation-with-a-name/a-model-with-a-name-that-does-not-end"
     figure = best_heads_figure(make_syntax(model, {"encoder": [16] * 24}, relations="nsubj:pass $x"))
@@ -162,6 +163,7 @@ def test_nothing_leaves_the_figure(make_syntax: Make) -> None:
         assert box.y0 >= 0
 
 
+@pytest.mark.usefixtures("laid_out")
 def test_strange_names_are_cut_in_the_middle_and_leave_room_for_the_points(make_syntax: Make) -> None:
     words = "".join(HOSTILE)
     frame = make_syntax(words, relations="nsubj obj").assign(relation=words)

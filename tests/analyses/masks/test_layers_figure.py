@@ -36,6 +36,7 @@ def masks(chosen: list[tuple[str, str]] = MASKS, tasks: tuple[str, ...] = ("sst2
     )
 
 
+@pytest.mark.usefixtures("laid_out")
 def test_a_row_per_mask_and_a_colour_per_range() -> None:
     figure = quality_by_layers(masks(tasks=("sst2", "a task with a long name")))
     assert figure is not None

@@ -75,6 +75,7 @@ def test_a_stack_has_columns_for_the_runs_with_gates_there() -> None:
     assert names == [["all", "0.1", "0.2"], ["all", "0.1"], ["all", "0.1"]]
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     "shapes", rest_slow([{"encoder": (2, 2)}, {"encoder": (24, 16)}, dict.fromkeys(("encoder", "cross"), (6, 8))])
 )
@@ -95,6 +96,7 @@ def test_numbers_and_names_can_be_read(shapes: dict[str, tuple[int, int]], runs:
         assert min(box.y0 for box in boxes) >= 0
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("words", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(words: str) -> None:
     gates = gate_tables(Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), steps=STEPS))["gates"]

@@ -198,6 +198,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
             assert axes._left_title.get_window_extent().y0 >= max(b.y1 for b in names) - 0.5
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("words", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(words: str) -> None:
     tables = gate_tables(MADE)

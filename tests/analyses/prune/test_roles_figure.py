@@ -121,6 +121,7 @@ def test_nothing_to_draw() -> None:
     assert roles_kept(roles.iloc[:0]) is None
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     "made",
     rest_slow(
@@ -166,6 +167,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
                     assert extent.height <= around.height * 1.3
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("words", rest_slow(HOSTILE))
 def test_any_name_can_be_drawn(words: str) -> None:
     roles = gate_tables(Made(penalties=(0.1,), steps=STEPS))["roles"]

@@ -227,6 +227,7 @@ def faults(figure: Figure) -> list[tuple[str, ...]]:
     return [*((text,) for text, is_inside in inside if not is_inside), *pairs]
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     "kind", rest_slow([*KINDS, "long names", "one head", "many heads", "negative", "absent"], ["ablate"])
 )

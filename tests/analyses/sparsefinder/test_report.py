@@ -58,6 +58,7 @@ def points(*, metric: bool = True) -> pd.DataFrame:
     return found.assign(**words, ci_low=low, ci_high=high, task_sparsity=0.9 * found["sparsity"])
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("metric", rest_slow([False, True], [True]))
 def test_every_method_has_a_curve(metric: bool) -> None:
     table = points(metric=metric)
