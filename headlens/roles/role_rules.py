@@ -25,6 +25,7 @@ from headlens.roles.syntax_verdicts import verdicts
 
 Marks = npt.NDArray[np.bool_]
 MOST_NOTES = 3  # pairs of models that are told of one by one
+MOST_NAMED = 6  # heads of a note
 COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high", "with_role"]
 
 
@@ -69,7 +70,7 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may
 
 
 def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
-    """Notes on the null head: whether the heads are like it, and which thresholds it would pass.
+    """Notes on the null head: whether the heads are like it, which are the same, and which thresholds it would pass.
 
     Args:
         heads: rows of heads.csv of one model.
@@ -78,6 +79,13 @@ def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
     parts = [(part.stack, part.rows) for part in by_model_and_stack(heads.assign(model=""))]
     even = [(f"{stack}: " if len(parts) > 1 else "", even_sentence(rows)) for stack, rows in parts if is_even(rows)]
     notes = [where + (text if where else text[0].upper() + text[1:]) for where, text in even]
+    if uniform := [head_name(row) for row in heads[uniform_heads(heads)].to_dict("records")]:
+        named = ", ".join(uniform[:MOST_NAMED]) + ", …" * (len(uniform) > MOST_NAMED)
+        notes.append(
+            f"{counted(len(uniform), 'head')} {'attends' if len(uniform) == 1 else 'attend'} uniformly ({named}): all "
+            "tokens tie, and the first one counts as the most attended. Offsets and shares of what is attended to most "
+            f"tell nothing of {'it' if len(uniform) == 1 else 'them'}; uniform attention has them with ties shared."
+        )
     passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
     shares = [
         f"{row['role']} ({row['null']:.2f}, threshold {row['needed']:.2f}; {row['above_threshold']} of {row['heads']} "
@@ -305,11 +313,10 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         told = (value, needed, null, passed)
         candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
-    for row in heads.rows.to_dict("records"):
+    kinds = zip(heads.rows.to_dict("records"), uniform_heads(heads.rows), even_heads(heads.rows), strict=True)
+    for row, equal, even in kinds:
         found = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
         # Of equal weights the order of the tokens decides what a head points at, and of nearly equal ones noise.
-        entropy = row.get("entropy_norm", 0.0)
-        equal, even = entropy > 1 - _ROUNDING, entropy >= EVEN
         yield [c._replace(held=c.held and not equal, noise=c.noise or even) for c in found]
 
 
@@ -397,6 +404,19 @@ def even_sentence(heads: pd.DataFrame) -> str:
 def even_heads(heads: pd.DataFrame) -> Marks:
     """Which heads spread their attention evenly: rows of heads.csv."""
     return float_column(heads, "entropy_norm") >= EVEN
+
+
+def uniform_heads(heads: pd.DataFrame) -> Marks:
+    """Which heads give all tokens the same weight, but for rounding, as the null head does: rows of heads.csv.
+
+    Of their tokens, which all tie, the first one counts as the most attended; the null head shares the ties instead.
+    Shared counts of a head would be no whole numbers, as its exact tests need, and of weights in half precision, which
+    tie often, they would be others than of the same weights in single precision.
+    """
+    entropy = float_column(heads, "entropy_norm")
+    # Between words, which differ in their tokens, the null head has less than the largest entropy.
+    most = np.fmin(float_column(heads, "entropy_norm_null"), 1.0)
+    return entropy > most - _ROUNDING
 
 
 def has_even(heads: pd.DataFrame) -> bool:

@@ -21,6 +21,7 @@ from headlens.roles.role_rules import (
     null_notes,
     role_agreement,
     role_scores,
+    uniform_heads,
 )
 from headlens.roles.syntax_verdicts import verdicts
 
@@ -64,6 +65,18 @@ def test_an_even_head_is_not_broad_and_one_of_equal_weights_holds_no_role() -> N
     assert roles(entropy_norm=0.99, entropy_norm_null=1.0) == ""
     assert roles(entropy_norm=0.995, to_first=0.6) == "sink"
     assert roles(entropy_norm=1.0, to_first=0.6) == ""
+
+
+def test_heads_that_attend_uniformly_are_named() -> None:
+    """Between words uniform attention has less than the largest entropy, and so has a head that is the same."""
+    heads = table(3).rows.assign(entropy_norm=[0.97, 0.99, 0.5], entropy_norm_null=0.97, rare_top1=0.9)
+    assert uniform_heads(heads).tolist() == [True, True, False]
+    assert uniform_heads(heads.drop(columns="entropy_norm_null")).tolist() == [False] * 3
+    rows = label(HeadTable(heads), None, Thresholds()).rows
+    assert rows["roles"].tolist() == ["", "", "rare"]
+    (note,) = null_notes(rows, role_scores(HeadTable(heads), None, Thresholds()))
+    assert note.startswith("2 heads attend uniformly (encoder.0.0, encoder.0.1): all tokens tie")
+    assert null_notes(rows[2:], role_scores(HeadTable(heads[2:]), None, Thresholds())) == []
 
 
 @pytest.mark.parametrize("column", ["to_first", "rare_top1", "positional_share"])

@@ -177,6 +177,7 @@ _SITE = {"model": (), "stack": STACKS}
 _OFFSET = {"offset": position_figure.OFFSETS}
 _RELATION = {"relation": (), "direction": syntax_figure.DIRECTIONS}
 _HEAD = ("model", "stack", "layer", "head")
+_TIES = "Of tokens that tie the first one counts, of heads that attend uniformly of all tokens (see the notes)."
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
     "relevance_roles": Caption(
@@ -205,13 +206,13 @@ _CAPTIONS = {
         "Most frequent offset",
         "The number is the most frequent distance, in tokens, from a token to the one it attends to most (−1: the "
         "previous token, 0: the token itself); the colour is the share of tokens at that distance. Special tokens are "
-        "left out.",
+        f"left out. {_TIES}",
     ),
     "offsets": Caption(
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
         "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
-        "positional head; without one, no fixed distance says where a head points.",
+        f"positional head; without one, no fixed distance says where a head points. {_TIES}",
     ),
     "rare_words": Caption(
         "Attention to rare words",
