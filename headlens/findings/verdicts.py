@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlens.errors import counted
 from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.head_grid import float_column
@@ -191,9 +192,32 @@ def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
     return row.to_dict() | {"alike": int(alike)}
 
 
-def tied(alike: float, what: str = "heads") -> str:
-    """What is said behind the first of so many with the same number; nothing behind a single one."""
-    return f" ({alike:.0f} {what} tie)" if alike > 1 else ""
+def tied(alike: float, what: str = "heads", near: int = 0) -> str:
+    """What is said behind the first of so many with the same number; nothing behind a single one.
+
+    Args:
+        alike: how many have that number.
+        what: they are.
+        near: how many others it is not told apart from, see `not_apart`.
+    """
+    told = [f"{alike:.0f} {what} tie"] if alike > 1 else []
+    if near:
+        told.append(f"the intervals of {counted(near, f'other {what[:-1]}')} overlap with its own")
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def not_apart(rows: pd.DataFrame, place: int, names: tuple[str, str, str]) -> int:
+    """How many rows have an interval that overlaps with that of one of them, and another number.
+
+    A superlative is not said of a row with such others, which may be ahead of it as well.
+
+    Args:
+        rows: that are compared.
+        place: of the row that is told.
+        names: columns of the number and the ends of its interval; rows without one do not count.
+    """
+    value, low, high = (float_column(rows, name) for name in names)
+    return int(((low <= high[place]) & (high >= low[place]) & (value != value[place])).sum())
 
 
 def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> str:

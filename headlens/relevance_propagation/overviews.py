@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlens.findings.verdicts import not_apart, tied
 from headlens.pages.formatting import by_sign, number_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
@@ -30,9 +31,7 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
 _RAW = ("raw", "raw_low", "raw_high")
-SHARES_TITLE = (
-    "Largest positive shares of their layer, of heads whose raw is not negative (not comparable between layers)"
-)
+SHARES_TITLE = "Largest positive shares of their layer, of heads whose raw is above 0 (not comparable between layers)"
 OPPOSED = (
     "Positive shares of a layer that add up to more than 1 are those of heads that others work against: a share may be "
     "large because little is left of the layer."
@@ -58,8 +57,9 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
         f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of heads whose `raw` is "
-        f"not negative, with 95 % bootstrap intervals (dot, line; from {number_text(low)} to {number_text(end)}) "
-        f"against the equal share 1 / heads (tick). A layer may contribute next to nothing. {OPPOSED}"
+        "above 0, with its interval where there is one. Shares have 95 % bootstrap intervals (dot, line; from "
+        f"{number_text(low)} to {number_text(end)}) against the equal share 1 / heads (tick). A layer may contribute "
+        f"next to nothing. {OPPOSED}"
     )
     return page_table(SHARES_TITLE, records, about)
 
@@ -67,13 +67,17 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
 def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     """The heads of one model and stack with the largest shares above 0, with `even`, `its_layer` and `positive`.
 
-    Left out are heads whose `raw` is negative: a share is a mean of ratios, which also is above 0 where head and layer
-    work against the target.
+    Left out are heads whose `raw` is not above 0, or has an interval that is not: a share is a mean of ratios, which
+    also is above 0 where head and layer work against the target.
     """
-    shares, raw = float_column(rows, "relevance"), float_column(rows, "raw")
+    shares, raw, low = (float_column(rows, name) for name in ("relevance", "raw", "raw_low"))
     told = {"even": even_shares(rows), "its_layer": layer_signs(rows), "positive": positive_sums(rows)}
     rows = rows.assign(relevance=shares, raw=raw, **told)
-    return rows[(shares > 0) & ~(raw < 0)].sort_values("relevance", ascending=False, kind="stable").head(most)
+    return (
+        rows[(shares > 0) & ~(raw <= 0) & ~(low <= 0)]
+        .sort_values("relevance", ascending=False, kind="stable")
+        .head(most)
+    )
 
 
 def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -170,25 +174,37 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     found = [note for note in run.notes if note.startswith(SAME_OUTPUT)]
     for part in by_model_and_stack(rows):
         sentences = []
-        for row in largest_heads(part.rows, 1).to_dict("records"):
-            does = by_sign([row["raw"]], above="contributes most", below="contributes most, against the output")
+        ordered = largest_heads(part.rows, len(part.rows))
+        for row in ordered.head(1).to_dict("records"):
+            near = not_apart(_magnitudes(ordered), 0, _RAW)
+            most = "is among the heads that contribute most" if near else "contributes most"
+            does = by_sign([row["raw"]], above=most, below=f"{most}, against the output")
             does += " in magnitude" * (rule in UNSIGNED_RULES)
             value = value_text(*(float(row[name]) for name in _RAW))
             sentences.append(
                 f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "
-                "summed magnitudes of all heads."
+                f"summed magnitudes of all heads{tied(1, near=near)}."
             )
-        for row in largest_shares(part.rows, 1).to_dict("records"):
+        ordered = largest_shares(part.rows, len(part.rows))
+        for row in ordered.head(1).to_dict("records"):
             layer = _IN_LAYER.get(row["its_layer"], "")
             value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
+            near = not_apart(ordered, 0, ("relevance", *_BOUNDS))
+            largest = "one of the largest positive shares" if near else "the largest positive share"
             sentences.append(
-                f"{head_name(row)} has the largest positive share of its layer's relevance, among heads whose raw is "
-                f"not negative{layer}: {value}; an equal share is {number_text(row['even'])}, all positive shares of "
-                f"its layer add up to {number_text(row['positive'])}."
+                f"{head_name(row)} has {largest} of its layer's relevance, among heads whose raw is "
+                f"above 0{layer}: {value}{tied(1, near=near)}; an equal share is {number_text(row['even'])}, all "
+                f"positive shares of its layer add up to {number_text(row['positive'])}."
             )
         if sentences:
             found.append(f"{part.name}: {' '.join(sentences)}")
     return found
+
+
+def _magnitudes(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the magnitude of `raw`, and its interval, that of negative numbers turned round."""
+    raw, *ends = (float_column(rows, name) * np.sign(float_column(rows, "raw")) for name in _RAW)
+    return rows.assign(**dict(zip(_RAW, (raw, np.minimum(*ends), np.maximum(*ends)), strict=True)))
 
 
 def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:

@@ -19,7 +19,14 @@ from headlens.analyses.report.registry import report_of
 from headlens.analyses.sparsefinder.options import MetricOptions
 from headlens.analyses.sparsefinder.tables import METRICS_COLUMNS
 from headlens.errors import InputError, OptionError
-from headlens.findings.verdicts import SWEEP_VERDICT, foremost, known_verdicts, with_family_verdicts
+from headlens.findings.verdicts import (
+    SWEEP_VERDICT,
+    foremost,
+    known_verdicts,
+    not_apart,
+    tied,
+    with_family_verdicts,
+)
 from headlens.learning.sweep import COMPARED, Baseline, compared_with
 from headlens.pages.page_tables import PageTable
 from headlens.runs.reading import RecordedRun
@@ -257,3 +264,13 @@ def test_margins_that_cannot_be(margin: float) -> None:
     ):
         with pytest.raises(OptionError, match=rf"{name.replace('_', '-')} .* is (out of range|not a finite number)"):
             options(**{name: margin})
+
+
+def test_what_is_not_told_apart_from_the_foremost() -> None:
+    rows = pd.DataFrame({"value": [5.0, 5.0, 4.0, 3.0, 2.0], "low": [4, 4, 3, 2, np.nan], "high": [6, 6, 4, 3.9, 9]})
+    names = ("value", "low", "high")
+    assert [not_apart(rows, place, names) for place in range(5)] == [1, 1, 3, 1, 0]
+    assert tied(1) == ""
+    assert tied(2) == " (2 heads tie)"
+    assert tied(1, near=1) == " (the intervals of 1 other head overlap with its own)"
+    assert tied(2, "methods", 3) == " (2 methods tie; the intervals of 3 other methods overlap with its own)"

@@ -62,13 +62,14 @@ def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
     tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
     own = tables["relevance"]["rule"] == "epsilon"
     tables["relevance"].loc[own, "raw"] = [-1.0, 0.1, -3.0, 0.3, 0.3, 0.4]
+    tables["relevance"][["ci_low", "ci_high"]] = np.nan
     recorded = run(tables)
     table = top_heads([recorded])
     assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
     assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
     (found,) = relevance_findings(recorded)
-    assert "encoder.0.1 has the largest positive share of its layer's relevance, among heads whose raw is not" in found
-    assert "negative, of a layer that works against the target as a whole: 0.600" in found
+    assert "encoder.0.1 has the largest positive share of its layer's relevance, among heads whose raw is" in found
+    assert "above 0, of a layer that works against the target as a whole: 0.600" in found
 
 
 def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
@@ -78,7 +79,32 @@ def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
     assert column(top_heads([run(tables)]), "head") == ["encoder.1.2", "encoder.1.0"]
     (found,) = relevance_findings(run(tables))
     assert found.startswith("demo, encoder: encoder.0.1 contributes most, against the output (rule epsilon): -6.000")
-    assert "encoder.1.2 has the largest positive share" in found
+    assert "encoder.1.2 has one of the largest positive shares" in found
+
+
+def bounded(frame: pd.DataFrame, raw: list[float], half: float) -> pd.DataFrame:
+    """Rows of the rule that was asked for, with these contributions, and intervals that reach so far to both sides."""
+    rows = frame[frame["rule"] == "epsilon"].assign(raw=raw, raw_low=np.subtract(raw, half), raw_high=np.add(raw, half))
+    return rows.assign(ci_low=rows["relevance"] - half / 10, ci_high=rows["relevance"] + half / 10)
+
+
+def test_no_head_is_listed_whose_contribution_may_be_none() -> None:
+    """The first has none, the second has an interval that holds 0, the fourth is below 0."""
+    rows = bounded(shares([0.5, 0.4, 0.1, 0.3, 0.4, 0.3])["relevance"], [0.0, 0.1, 0.3, -0.3, 0.4, 0.5], 0.2)
+    assert column(top_heads([run({"relevance": rows})]), "head") == ["encoder.1.1", "encoder.1.2", "encoder.0.2"]
+
+
+def test_the_most_is_said_of_heads_that_intervals_tell_apart() -> None:
+    frame, raw = shares([-0.5, 0.3, 0.2, 0.62, 0.5, 0.2])["relevance"], [3.0, -4.0, 0.7, 0.8, 0.9, 1.5]
+    overlap = " (the intervals of 1 other head overlap with its own)"
+    (told,) = relevance_findings(run({"relevance": bounded(frame, raw, 0.4)}))
+    assert "encoder.0.1 contributes most, against the output (rule epsilon): -4.000" in told
+    assert "encoder.1.0 has the largest positive share" in told
+    assert overlap not in told
+    (told,) = relevance_findings(run({"relevance": bounded(frame, raw, 0.65)}))
+    assert "encoder.0.1 is among the heads that contribute most, against the output" in told
+    assert "encoder.1.0 has one of the largest positive shares" in told
+    assert told.count(overlap) == 2
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.4, 0.5], [1.1, 0.4, -0.5], [90.0, -89.5, 0.5]])

@@ -24,6 +24,7 @@ from headlens.findings.verdicts import (
     foremost,
     has_no_verdicts,
     known_verdicts,
+    not_apart,
     one_answer_text,
     taken_away_text,
     tied,
@@ -43,6 +44,7 @@ LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is sig
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
+_CHANGE = ("delta", "ci_low", "ci_high")
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
 
@@ -347,25 +349,30 @@ def _needed(rows: pd.DataFrame) -> str:
         f"{metric} {value} instead of {whole}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
         f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
     )
-    which = f"{head_name(row)}{tied((worse == worse.max()).sum())}"
+    alike = (worse == worse.max()).sum()
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
-        return f"{none}; the largest loss is without {which}: {change}{better}{verdicts}"
+        return f"{none}; the largest loss is without {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
     told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
-    return f"{task} suffers most without {which}: {change} {told}{better}{verdicts}"
+    near = not_apart(rows, rows.index.get_loc(row.name), _CHANGE)
+    most = f"one of the heads that {task} suffers most without is" if near else f"{task} suffers most without"
+    which = f"{head_name(row)}{tied(alike, near=near)}"
+    return f"{most} {which}: {change} {told}{better}{verdicts}"
 
 
 def _better_without(rows: pd.DataFrame) -> str:
     """Of heads without which a model is significantly better: how many, and the foremost one."""
     if rows.empty:
         return ""
-    row = rows.iloc[int(np.argmin(worsening(rows)))]
+    place = int(np.argmin(worsening(rows)))
+    row, near = rows.iloc[place], not_apart(rows, place, _CHANGE)
     value, _ = compared_texts(row["value"], row["baseline"])
-    best = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum())}"
+    best = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum(), near=near)}"
     if len(rows) == 1:
         return f" Without {best}, {row['metric']} is significantly better: {value}."
-    which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, most so without"
+    most = "among them" if near else "most so without"
+    which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, {most}"
     return f" {which} {best}: {value}."
 
 

@@ -79,8 +79,9 @@ def test_of_relevance(tmp_path: Path) -> None:
     assert text == (
         f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
         f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of all heads. "
-        f"encoder.{best['layer']}.{best['head']} has the largest positive share of its layer's relevance, among heads "
-        f"whose raw is not negative: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an equal "
+        f"encoder.{best['layer']}.{best['head']} has one of the largest positive shares of its layer's relevance, "
+        f"among heads whose raw is above 0: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}] (the "
+        "intervals of 2 other heads overlap with its own); an equal "
         f"share is 0.333, all positive shares of its layer add up to {positive:.3f}."
     )
 
@@ -112,6 +113,7 @@ def test_heads_without_which_a_task_is_better_are_no_losses() -> None:
     zero = rows[rows["mode"] == "zero"].reset_index(drop=True)
     changed = zero.assign(delta=[-0.01, -0.02, 0.1, 0.05, 0.0, 0.0], p_holm=[1.0, 1.0, 0.001, 0.01, 1.0, 1.0])
     changed["value"] = changed["baseline"] + changed["delta"]
+    changed = changed.assign(ci_low=changed["delta"] - 0.004, ci_high=changed["delta"] + 0.004)
     names = [f"{row.stack}.{row.layer}.{row.head}" for row in changed.itertuples()]
     (text,) = of("ablate", ablation=changed)
     assert text.startswith(
@@ -128,7 +130,8 @@ def test_heads_without_which_a_task_is_better_are_no_losses() -> None:
     assert text.startswith("demo: without any one of 6 heads, sst2 has accuracy 0.875 or better on these examples.")
     assert " Without each of 2 heads, accuracy is significantly better" in text
     # A metric that is better when it is low.
-    (text,) = of("ablate", ablation=changed.assign(metric="loss", delta=-changed["delta"]))
+    turned = {name: -changed[name] for name in ("delta", "ci_low", "ci_high")}
+    (text,) = of("ablate", ablation=changed.assign(metric="loss", **turned))
     assert f"Without each of 2 heads, loss is significantly better, most so without {names[2]}" in text
 
 
@@ -148,13 +151,23 @@ def test_the_first_of_several_heads_is_not_told_as_the_only_one() -> None:
     rows = ablation_tables(modes=("zero",))["ablation"].drop(columns="verdict")
     for lost, told in ((1, "encoder.0.0: "), (2, "encoder.0.0 (2 heads tie): "), (6, "encoder.0.0 (6 heads tie): ")):
         delta = np.where(np.arange(6) < lost, -0.1, 0.05)
-        changed = rows.assign(delta=delta, value=rows["baseline"] + delta)
+        changed = rows.assign(delta=delta, value=rows["baseline"] + delta, ci_low=delta - 0.05, ci_high=delta + 0.05)
         (text,) = of("ablate", ablation=changed.assign(p_holm=1.0))
         assert f"the largest loss is without {told}" in text
         (text,) = of("ablate", ablation=changed.assign(p_holm=0.01))
         assert f"suffers most without {told}" in text
         more = {1: "encoder.0.1 (5 heads tie): 0.925.", 2: "encoder.0.2 (4 heads tie): 0.925.", 6: "significant."}
         assert text.endswith(more[lost])
+
+
+def test_the_most_damage_is_said_of_a_head_that_intervals_tell_apart() -> None:
+    rows = ablation_tables(modes=("zero",))["ablation"].drop(columns="verdict").assign(p_holm=0.01)
+    delta = np.array([-0.2, -0.15, -0.1, 0.05, 0.04, 0.0])
+    changed = rows.assign(delta=delta, value=rows["baseline"] + delta, ci_low=delta - 0.03, ci_high=delta + 0.03)
+    (text,) = of("ablate", ablation=changed)
+    overlap = "(the intervals of 1 other head overlap with its own)"
+    assert f"demo: one of the heads that sst2 suffers most without is encoder.0.0 {overlap}: accuracy 0.675" in text
+    assert text.endswith(f"is significantly better, among them encoder.1.0 {overlap}: 0.925.")
 
 
 def test_strategies_that_do_equally_well_are_all_told() -> None:
