@@ -136,7 +136,7 @@ def areas(
     Returns:
         Columns `AREAS_COLUMNS`. `share` is 0 for the ends alone, such as random graphs have, and 1 for `GOLD`, whose
         graphs are those of attention itself; it is NaN where these are the same. The 95 % intervals are NaN without
-        samples.
+        samples, and `at_90` is for methods without a point that is as sparse.
     """
     replicates = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
     dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
@@ -147,7 +147,9 @@ def areas(
         curve_points = rows[sparsity].to_numpy(np.float64), rows[quality].to_numpy(np.float64)
         drawn = replicates[:, known & (points["method"] == method).to_numpy()]
         sampled = area(drawn[..., 1], drawn[..., 0], (dense[:, None], empty[:, None]))
-        at_90 = float(np.interp(_SPARSE, *hull(*curve_points, ends)))
+        # Beyond the sparsest point there is nothing but the line to the empty graph.
+        reached = curve_points[0].max() >= _SPARSE
+        at_90 = float(np.interp(_SPARSE, *hull(*curve_points, ends))) if reached else np.nan
         measured[str(method)] = area(*curve_points, ends), sampled, at_90
     gold, sampled_gold, _ = measured.get(GOLD, (np.array(np.nan), np.full(len(replicates), np.nan), np.nan))
     possible, sampled_possible = _gain(gold, by_chance), _gain(sampled_gold, sampled_chance)

@@ -16,6 +16,7 @@ from headlens.findings.verdicts import (
     VERDICTS_TOLD,
     foremost,
     known_verdicts,
+    not_apart,
     taken_away_text,
     tied,
     verdict_cells,
@@ -23,9 +24,9 @@ from headlens.findings.verdicts import (
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS
 from headlens.pages.command_report import Caption, CommandReport
-from headlens.pages.formatting import DIFFERENCE, by_sign, number_text, value_text
+from headlens.pages.formatting import DIFFERENCE, by_sign, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, difference_cell, page_table
+from headlens.pages.page_tables import Cell, PageTable, difference_cell, number_cell, page_table
 from headlens.plots.curves import VALUES
 from headlens.runs.reading import Columns, RecordedRun, tables_of
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -47,7 +48,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
                 "method": _name(row["method"]),
                 "area": f"{row['area']:.3f}",
                 "normalised area": _share(row),
-                "recall at sparsity 0.9": f"{row['at_90']:.3f}",
+                "recall at sparsity 0.9": value_text(row["at_90"], np.nan, np.nan),
                 **{f"{quality}: normalised area": shares.get((quality, row["method"]), "") for quality in others},
             }
             for row in ordered[ordered["quality"] == "recall"].to_dict("records")
@@ -58,8 +59,13 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 
 def _share(row: Mapping[Any, Any]) -> str:
     """The normalised area and its interval, which entmax itself does not need."""
-    value, low, high = (float(row[name]) for name in ("share", "share_ci_low", "share_ci_high"))
-    return value_text(value, np.nan if row["method"] == GOLD else low, high)
+    ends = ("share_ci_low", "share_ci_high")
+    return value_text(float(row["share"]), np.nan, np.nan) if row["method"] == GOLD else _with_ends(row, "share", *ends)
+
+
+def _with_ends(row: Mapping[Any, Any], *names: str) -> str:
+    """A number of a row with its interval."""
+    return value_text(*(float(row[name]) for name in names))
 
 
 def _name(method: str) -> str:
@@ -74,9 +80,9 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "stack": row["stack"],
             "method": _name(str(row["method"])),
             "quality": row["quality"],
-            "area": Cell(number_text(row["area"]), repr(row["area"])),
+            "area": Cell(_with_ends(row, "area", "ci_low", "ci_high"), repr(row["area"])),
             "normalised area": Cell(_share(row), repr(row["share"])),
-            "metric at sparsity 0.9": row["at_90"],
+            "metric at sparsity 0.9": number_cell(row["at_90"]),
         }
         for run in runs
         if "areas" in run.tables
@@ -86,7 +92,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "The area under the convex hull of each method's points, the full graph and the empty graph, against sparsity, "
         "for recall and for the task's metric. The normalised area says how far a method gets from "
         "chance (0) to entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and "
-        "for a metric over the task's examples."
+        "for a metric over the task's examples. Methods whose points all are denser than 0.9 have no number there."
     )
     tables = [page_table("How well attention is predicted", records, about)] if records else []
     tasks = [
@@ -178,12 +184,14 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             continue
         best, worst = (methods.iloc[int(place(methods["area"]))] for place in (np.argmax, np.argmin))
         area = f"area under the recall-sparsity curve {float(best['area']):.3f}"
-        last = f", worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
+        near = not_apart(methods, int(np.argmax(methods["area"])), ("area", "ci_low", "ci_high"))
+        first = "Among the best is the prediction" if near else "Best predicted"
+        last = f"{tied(1, 'methods', near)}, worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
         names = ", ".join(LOOKS[method][2] for method in methods["method"])
         apart = [float(best["area"]) - float(worst["area"])]
         told = by_sign(
             apart,
-            above=f"Best predicted by {LOOKS[best['method']][2]} ({area}){last}",
+            above=f"{first} by {LOOKS[best['method']][2]} ({area}){last}",
             below=f"Predicted by {names}{' equally well' if len(methods) > 1 else ''} ({area})",
         )
         sentences.append(f"{sentence}. {told}.")

@@ -259,16 +259,16 @@ def test_all_figures_by_name() -> None:
 def test_methods_in_order() -> None:
     rows = [
         ("m", "all", "window", "recall", 0.6, np.nan, np.nan, 0.1),
-        ("m", "all", "entmax", "recall", 0.8, 1.0, np.nan, 0.5),
+        ("m", "all", "entmax", "recall", 0.8, 1.0, np.nan, np.nan),
         ("m", "all", "distance", "recall", 0.7, 0.4, 0.35, 0.2),
         ("m", "all", "distance", "BLEU", 20.0, 0.44, 0.42, 1.0),
     ]
     columns = ["model", "stack", "method", "quality", "area", "share", "share_ci_low", "at_90"]
-    areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45)
+    areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45, ci_low=np.nan, ci_high=np.nan)
     ((key, found),) = method_areas(areas)
     assert key == ("m", "all")
     assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
-    assert [row["recall at sparsity 0.9"] for row in found] == ["0.500", "0.200", "0.100"]
+    assert [row["recall at sparsity 0.9"] for row in found] == ["–", "0.200", "0.100"]
     assert [row["normalised area"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
     assert [row["BLEU: normalised area"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
     run = SimpleNamespace(tables={"areas": areas})
@@ -277,6 +277,10 @@ def test_methods_in_order() -> None:
         "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
         "under the recall-sparsity curve 0.700), worst by window (0.600)."
     )
+    near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}))
+    assert "Among the best is the prediction by Sparsefinder, distance" in told
+    assert "(the intervals of 1 other method overlap with its own), worst by window (0.600)." in told
 
 
 def test_words_of_the_heads_that_are_shown_are_declared() -> None:
