@@ -103,6 +103,7 @@ def assert_compared_with_attention_itself(metrics: pd.DataFrame) -> None:
     # Where neither changes its answer, there is none.
     assert metrics["verdict"].notna().any()
     assert metrics["verdict"][itself].isna().all()
+    assert set(metrics["same_answer"]) <= {True, False}
     of_metric = metrics["metric"].map(metrics[itself].set_index("metric")["value"])
     assert metrics["delta"][~itself].to_numpy() == pytest.approx((metrics["value"] - of_metric)[~itself])
 

@@ -241,7 +241,7 @@ def test_means_of_seeds_have_a_bound_and_no_verdict() -> None:
     assert "verdict" not in [column.name for column in page.columns]
 
 
-@pytest.mark.parametrize("command", ["prune", "train-dam", "masks"])
+@pytest.mark.parametrize("command", ["prune", "train-dam", "masks", "sparsefinder"])
 def test_a_model_with_one_answer_for_all_is_told_with_its_verdict(command: str) -> None:
     """A training that learned nothing is no knowledge of what was taken away."""
     made, _ = TAKEN[command]
@@ -253,6 +253,14 @@ def test_a_model_with_one_answer_for_all_is_told_with_its_verdict(command: str) 
     )
     other = made(UNDECIDED | {"same_answer": False})
     assert "same answer" not in " ".join(report_of(command).findings(recorded(command, other)))
+
+
+def test_graphs_are_no_finding_for_a_model_that_has_one_answer_without_any() -> None:
+    (made, _), report = TAKEN["sparsefinder"], report_of("sparsefinder")
+    tables = {"metrics": made(UNDECIDED)["metrics"].assign(verdict=None, same_answer=True)}
+    (told,) = report.findings(recorded("sparsefinder", tables))
+    assert "the model gives the same answer to all" in told
+    assert told.endswith("nothing can be measured about predicted graphs with accuracy.")
 
 
 @pytest.mark.parametrize("margin", [0.0, -1.0, np.nan, np.inf])

@@ -15,8 +15,11 @@ from headlens.findings.verdicts import (
     VERDICTS,
     VERDICTS_TOLD,
     foremost,
+    gives_one_answer,
+    has_no_verdicts,
     known_verdicts,
     not_apart,
+    one_answer_text,
     taken_away_text,
     tied,
     verdict_cells,
@@ -151,14 +154,18 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
     sentences = []
     # The metric that is drawn: the first of which more is better.
     drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
-    for model, rows in known_verdicts(metrics[metrics["metric"] == drawn]).groupby("model", sort=False):
+    for model, rows in metrics[metrics["metric"] == drawn].groupby("model", sort=False):
+        if has_no_verdicts(rows) and all(map(gives_one_answer, rows.to_dict("records"))):
+            told = one_answer_text(drawn, int(rows["n"].iloc[0]), "evaluation examples", "predicted graphs")
+            sentences.append(f"{model}: {told}")
+        known = known_verdicts(rows)
         # Keys that are drawn at random, once, are the control.
-        chosen = rows[rows["method"] != "random"]
+        chosen = known[known["method"] != "random"]
         if chosen.empty:
             continue
         row = foremost(chosen, "task_sparsity")
         pairs = f"{row['task_sparsity']:.1%} of the pairs left out ({_graph(row)}){tied(row['alike'], 'graphs')}"
-        sentences.append(f"{model}: {taken_away_text(row, pairs, len(rows), 'graphs')}")
+        sentences.append(f"{model}: {taken_away_text(row, pairs, len(known), 'graphs')}")
     return sentences
 
 

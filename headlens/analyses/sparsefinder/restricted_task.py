@@ -308,6 +308,7 @@ class CurvePointResult:
             that the model writes as they are in the end.
         samples: of the metric that is drawn, in bootstrap samples of the examples, the same ones at all points.
         differences: from attention that is not restricted, `COMPARED` by metric; none of that itself.
+        same_answers: whether all examples get the same answer, by metric.
         records, keys: of that, which others are compared with, see `Baseline`; empty for others.
     """
 
@@ -315,6 +316,7 @@ class CurvePointResult:
     sparsity: float
     samples: list[float] = field(default_factory=list)
     differences: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    same_answers: Mapping[str, bool] = field(default_factory=dict)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
@@ -382,18 +384,22 @@ class RestrictedTask:
                 options = replace(options, seen=lambda _, __: sparsity.commit())
                 stack.enter_context(counting())
             evaluation = evaluate(self.task, self.loaded, self.source, options)
-        samples = evaluation.samples(self.metric, options).tolist()
         records, keys = evaluation.records, evaluation.keys
+        result = CurvePointResult(
+            evaluation.metrics,
+            sparsity.mean,
+            evaluation.samples(self.metric, options).tolist(),
+            same_answers={name: self.task.constant(records, name) for name in evaluation.metrics},
+        )
         if point["method"] == GOLD:
-            own = Baseline(records=records.tolist(), keys=list(keys))
-            return CurvePointResult(evaluation.metrics, sparsity.mean, samples, **vars(own))
+            return replace(result, records=records.tolist(), keys=list(keys))
         differences: dict[str, dict[str, float]] = {}
         if baseline is not None:
             draws = Draws.of(keys, options.replicates, options.seed)
             compared = partial(compared_with, baseline, self.task, records=records, draws=draws)
             for name in evaluation.metrics:
                 differences[name] = compared(name, margin=self.margin, tests=self.tests)
-        return CurvePointResult(evaluation.metrics, sparsity.mean, samples, differences)
+        return replace(result, differences=differences)
 
     def _read_again(
         self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]], sparsity: Sparsity

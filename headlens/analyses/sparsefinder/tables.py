@@ -44,6 +44,7 @@ from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import OptionError
 from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
+from headlens.learning.sweep import CHANCE_COLUMNS
 from headlens.maps.sentence_attention import batch_of_one, shown_examples
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.pages.formatting import DIFFERENCE
@@ -53,7 +54,7 @@ _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity", "c
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
 METRICS_COLUMNS = [
     *("stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
-    *(*DIFFERENCE, *SWEEP_VERDICT, "n", "chance"),
+    *(*DIFFERENCE, *SWEEP_VERDICT, "n", *CHANCE_COLUMNS),
 ]
 EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
 # The point where no pair is predicted, so that queries look at their own places.
@@ -185,6 +186,7 @@ class Findings:
                 **result.differences.get(name, {}),
                 "n": self.restricted.examples,
                 "chance": self.restricted.chance if name == self.restricted.metric else None,
+                "same_answer": result.same_answers.get(name),
             }
             for point in self.points.to_dict("records")
             if (result := self.restricted.results.get((point["stack"], *key_of(point)))) is not None
