@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEVEL = 0.05  # of significance
+_EXACT = "Where an interval leaves 0 out and p is above 0.05, p decides: of few examples that change it is exact."
 
 
 @analysis("Analyses")
@@ -64,7 +65,9 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         if rows:
             # Of heads that make no difference some come first, too.
             unclear = not alone and not (chosen["p_holm"] < _LEVEL).any()
-            screen.table(f"{title}, {model!s}{NONE_SIGNIFICANT * unclear}", rows)
+            contradicted = (chosen["ci_low"] * chosen["ci_high"] > 0) & (chosen["p_value"] >= _LEVEL)
+            remark = _EXACT if contradicted.any() else None
+            screen.table(f"{title}, {model!s}{NONE_SIGNIFICANT * unclear}", rows, remark)
     if "smoothness" in tables:
         screen.show(*smoothness_on_console(tables["smoothness"]))
     for model, group in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():

@@ -30,7 +30,8 @@ VERDICT_COLUMNS = ("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decid
 VERDICTS = (NEEDED, NOT_NEEDED, NOT_DECIDED)
 VERDICTS_TOLD = (
     "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
-    "how many examples would decide, if the change is as measured."
+    "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "
+    "above 0.05, the p-value decides: it is exact where few examples change, and corrected."
 )
 # What a training that is compared with a baseline has of its verdict, before the others of its family are known.
 UNCORRECTED = ("p_margin", "margin", "n_to_decide")

@@ -15,6 +15,7 @@ Floats = npt.NDArray[np.float64]
 NOTHING = "–"
 LARGE = 10_000  # numbers from here on are written in powers of ten
 MOST_DIGITS = 6  # of float32, in which metrics are computed
+_LEVEL = 0.05  # of significance
 _FLOAT32 = 2.0**-23  # relative distance of two numbers
 # Columns of the difference between a metric and that of the model that it is compared with.
 DELTA = ("delta", "delta_low", "delta_high")
@@ -103,12 +104,22 @@ def difference_text(
     """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN.
 
     Where `p_holm`, the p-value corrected for several comparisons, is known, it is the one that is told.
+    Where the interval leaves 0 out although the test is not significant, `deciding_text` follows.
     """
     if np.isnan(value):
         return NOTHING
     name, told = ("p", p_value) if np.isnan(p_holm) else ("p (Holm)", p_holm)
     p_text = "" if np.isnan(told) else f", {name} < 0.001" if told < 0.001 else f", {name} {told:.2g}"
-    return value_text(value, low, high, digits=digits) + p_text
+    return value_text(value, low, high, digits=digits) + p_text + deciding_text(low, high, told)
+
+
+def deciding_text(low: float, high: float, p_value: float) -> str:
+    """What is said behind a p-value that contradicts the interval beside it; empty where they agree.
+
+    Of few examples that change an exact test needs more than an interval does, and p-values may be corrected for other
+    comparisons, as intervals are not: the verdict is that of the test.
+    """
+    return ", which decides, not the interval" if low * high > 0 and p_value >= _LEVEL else ""
 
 
 def without_noise(difference: float, size: float) -> float:

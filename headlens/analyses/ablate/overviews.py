@@ -31,7 +31,7 @@ from headlens.findings.verdicts import (
     verdict_cells,
 )
 from headlens.heads import STACKS
-from headlens.pages.formatting import by_sign, compared_texts, number_text, value_text, without_noise
+from headlens.pages.formatting import by_sign, compared_texts, deciding_text, number_text, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -347,7 +347,8 @@ def _needed(rows: pd.DataFrame) -> str:
     value, whole = compared_texts(row["value"], row["baseline"])
     change = (
         f"{metric} {value} instead of {whole}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
-        f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}."
+        f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}"
+        f"{deciding_text(row['ci_low'], row['ci_high'], row['p_holm'])}."
     )
     alike = (worse == worse.max()).sum()
     if not lost:

@@ -11,6 +11,8 @@ from tiers import rest_slow
 
 from headlens.analyses.prune.results_table import gate_sentences, results_markdown, results_table
 from headlens.pages.formatting import difference_text
+from headlens.statistics.intervals import paired_share_interval
+from headlens.statistics.paired_tests import mcnemar
 
 STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
 
@@ -146,6 +148,13 @@ def test_p_values_beside_verdicts_are_those_they_rest_on() -> None:
     assert f"{text} (Holm) 0.06" in results_markdown(swept(2, 0, "not decided"))
     assert f"{text} 0.03" in results_markdown(swept(2, 0, "not decided").drop(columns="p_holm"))
     assert difference_text(-0.1, -0.2, 0.0, 0.03, p_holm=0.0004) == f"{text} (Holm) < 0.001"
+    # Four examples change, all for the worse: the exact test is not significant.
+    low, high = paired_share_interval(0, 4, 222)
+    told = difference_text(-4 / 222, low, high, mcnemar([0] * 4, [1] * 4))
+    assert high < 0
+    assert told.endswith("], p 0.12, which decides, not the interval")
+    assert "decides" not in difference_text(-0.1, -0.2, -0.01, 0.03)
+    assert "decides" not in difference_text(-0.1, -0.2, 0.01, 0.3)
 
 
 def test_stacks_that_a_model_lacks_are_no_columns() -> None:

@@ -154,6 +154,7 @@ def test_the_first_of_several_heads_is_not_told_as_the_only_one() -> None:
         changed = rows.assign(delta=delta, value=rows["baseline"] + delta, ci_low=delta - 0.05, ci_high=delta + 0.05)
         (text,) = of("ablate", ablation=changed.assign(p_holm=1.0))
         assert f"the largest loss is without {told}" in text
+        assert "Holm-corrected p 1.000, which decides, not the interval." in text
         (text,) = of("ablate", ablation=changed.assign(p_holm=0.01))
         assert f"suffers most without {told}" in text
         more = {1: "encoder.0.1 (5 heads tie): 0.925.", 2: "encoder.0.2 (4 heads tie): 0.925.", 6: "significant."}
