@@ -38,7 +38,7 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
                 "heads": row["heads"],
                 "parameters": f"{row['parameters']:,}",
                 "MB": f"{row['weight_bytes'] / 1e6:.{digits}f}",
-                "ms per forward": _with_interval(mean, low, high, ".1f"),
+                "ms per batch": _with_interval(mean, low, high, ".1f"),
                 "speed-up": "" if row["state"] == "original" else gain,
                 "theoretical": "" if row["state"] == "original" else f"{row['theoretical_speedup']:.2f}",
             }

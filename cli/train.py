@@ -6,6 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from headlens.analyses.training.options import FineTuneRequest
+from headlens.errors import counted
 
 from .command import analysis
 from .screen import Screen, bounds
@@ -25,8 +26,10 @@ def train(run: Any, request: Any, screen: Screen) -> str:
     """
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
-    screen.table(title if len(rows) <= _LAST else f"{title}, the last {_LAST} of {len(rows)}", list(rows[-_LAST:]))
     metrics: pd.DataFrame = run.metrics
+    if evaluations and len(metrics):
+        title += f", {counted(int(metrics['n'].iloc[0]), 'example')}"
+    screen.table(title if len(rows) <= _LAST else f"{title}, the last {_LAST} of {len(rows)}", list(rows[-_LAST:]))
     if len(metrics):
         lines = [
             {"metric": row["metric"], "value": row["value"], "95 % CI": bounds(row, 3), "examples": row["n"]}

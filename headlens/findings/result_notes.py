@@ -59,7 +59,7 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
         guess = guess_text(among_candidates=not task.labels)
         where = "" if pruned_on is None else _on_both(chance, task.chance(records[pruned_on]), pruned_on)
-        notes.append(f"{guess} has {article} {metric} of {chance:.3f}{where}.")
+        notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level){where}.")
         right = task.right(records, metric)
         low, high = (math.inf, -math.inf) if right is None else wilson(right.sum(), np.asarray(len(right)))
         guessing = f"{guess[0].lower()}{guess[1:]}"

@@ -194,7 +194,7 @@ def checkpoint_note(
     equal, found = scores.count(max(scores)), evaluations[scores.index(max(scores))]
     one = "the one" if equal == 1 else f"the first of {equal}"
     which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(found[main])})"
-    than = "" if math.isnan(even) else f"; guessing evenly has {number_text(even)}"
+    than = "" if math.isnan(even) else f"; chance level, guessing evenly, {number_text(even)}"
     note = f"The checkpoint is that of update {int(found['step'])}, {one} with the {which}{than}."
     if len(evaluations) > 1:
         note += (

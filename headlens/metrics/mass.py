@@ -46,8 +46,8 @@ class Mass(Metric):
     heading = "Where attention goes"
     caption = (
         "The mean attention weight that tokens give to special tokens, punctuation, themselves and their neighbours. A "
-        "token that has two names, such as RoBERTa's <s>, is drawn once; tokens that a model does not have are left "
-        "out."
+        "token that has two names, such as RoBERTa's <s>, is drawn once, under both; tokens that a model does not have "
+        "are left out."
     )
     columns = (
         *(

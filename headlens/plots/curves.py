@@ -83,6 +83,13 @@ def verdicts_told(rows: pd.DataFrame) -> str:
     return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
 
 
+def examples_told(rows: pd.DataFrame) -> str:
+    """Returns of how many examples intervals are, to stand behind other words; nothing in tables that do not tell."""
+    known = np.unique(float_column(rows, "n"))
+    known = known[np.isfinite(known)]
+    return f", n = {' to '.join(f'{n:,.0f}' for n in dict.fromkeys(known[[0, -1]]))}" if len(known) else ""
+
+
 def known_values(rows: pd.DataFrame) -> Grid:
     """Returns all values and ends of intervals that are numbers."""
     numbers: Grid = np.concatenate([float_column(rows, name) for name in VALUES])

@@ -475,12 +475,14 @@ def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
     assert run("--no-figures").code == 0
     share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()
     notes = json.loads(Path("run/run.json").read_text())["notes"]
-    assert [n for n in notes if n.startswith(f"Always giving the most frequent answer has an accuracy of {share:.3f}.")]
+    assert [
+        n for n in notes if n.startswith(f"Always giving the most frequent answer has an accuracy of {share:.3f} (")
+    ]
     assert run("--no-figures", "--overwrite", "--prune", 1, "--strategies", "ranked").code == 0
     rows, notes = pd.read_csv("run/examples.csv"), json.loads(Path("run/run.json").read_text())["notes"]
     part = rows[rows["part"] == "evaluation"]["label"].value_counts(normalize=True).max()
     guess = "Always giving the most frequent answer has an accuracy"
-    told = f"{guess} of {share:.3f} on all 30 examples, and of {part:.3f} on the"
+    told = f"{guess} of {share:.3f} (chance level) on all 30 examples, and of {part:.3f} on the"
     assert [n for n in notes if n.startswith(told)]
     assert pd.read_csv("run/pruning.csv")["chance"].tolist() == pytest.approx([part] * 2)
 

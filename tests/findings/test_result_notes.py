@@ -27,10 +27,10 @@ NO_BETTER = (
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750.", NO_BETTER]),
-        ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857."]),
-        ("cola", ["Always giving the most frequent answer has a matthews of 0.000."]),
-        ("swag", ["Choosing at random has an accuracy of 0.250."]),
+        ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750 (chance level).", NO_BETTER]),
+        ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857 (chance level)."]),
+        ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level)."]),
+        ("swag", ["Choosing at random has an accuracy of 0.250 (chance level)."]),
         ("stsb", []),
     ],
 )
@@ -45,14 +45,14 @@ def test_what_guessing_gives(name: str, expected: list[str]) -> None:
     [
         (
             "sst2",
-            f"{MOST_FREQUENT} an accuracy of 0.750 on all 4 examples, and of 0.500 on the 2 that",
+            f"{MOST_FREQUENT} an accuracy of 0.750 (chance level) on all 4 examples, and of 0.500 on the 2 that",
         ),
         (
             "mrpc",
-            "Always giving the most frequent answer has an f1 of 0.857 on all 4 examples, and of 0.667 on the 2 that",
+            f"{MOST_FREQUENT} an f1 of 0.857 (chance level) on all 4 examples, and of 0.667 on the 2 that",
         ),
-        ("cola", "Always giving the most frequent answer has a matthews of 0.000."),
-        ("swag", "Choosing at random has an accuracy of 0.250."),
+        ("cola", "Always giving the most frequent answer has a matthews of 0.000 (chance level)."),
+        ("swag", "Choosing at random has an accuracy of 0.250 (chance level)."),
     ],
 )
 def test_what_guessing_gives_of_the_part_that_pruned_models_are_evaluated_on(name: str, expected: str) -> None:
@@ -74,7 +74,7 @@ def answers(changed: int) -> np.ndarray:
 @pytest.mark.parametrize(("wrong", "told"), [(30, []), (45, [NO_BETTER]), (55, [NO_BETTER]), (70, [WORSE])])
 def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]) -> None:
     chance, *more = record_notes(find_task("sst2").task, answers(wrong))
-    assert chance == "Always giving the most frequent answer has an accuracy of 0.500."
+    assert chance == "Always giving the most frequent answer has an accuracy of 0.500 (chance level)."
     assert more == told
     assert without_advice(more) == [note.partition(": train")[0] + "." for note in told]
 
@@ -85,7 +85,7 @@ def test_the_most_frequent_answer_of_few_examples_is_compared_in_pairs() -> None
     records = np.stack([labels, 1 - labels, np.linspace(0, 1, 10)], axis=1)
     records[:3, 1] = 1.0
     chance, told = record_notes(find_task("sst2").task, records)
-    assert chance == f"{MOST_FREQUENT} an accuracy of 0.700."
+    assert chance == f"{MOST_FREQUENT} an accuracy of 0.700 (chance level)."
     assert told == NO_BETTER
 
 

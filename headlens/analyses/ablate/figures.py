@@ -22,6 +22,7 @@ from headlens.plots.curves import (
     draw_intervals,
     draw_level,
     draw_verdicts,
+    examples_told,
     known_values,
     legend_below,
     panels,
@@ -120,7 +121,9 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         ringed=partial(_have, NOT_NEEDED),
         ring=" ".join(marks),
     )
-    return interval_map(rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}")
+    return interval_map(
+        rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_told(rows)}"
+    )
 
 
 def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -166,7 +169,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     ]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     told = verdicts_told(pruning[pruning["strategy"] != RANDOM])
-    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{told})"
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_told(pruning)}{told})"
     width, abreast = _width(models), 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
     figure, drawn = panels(title, named, width, abreast)

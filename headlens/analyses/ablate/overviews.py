@@ -356,7 +356,7 @@ def _needed(rows: pd.DataFrame) -> str:
         none = f"none of {len(rows)} heads {effect} on its own"
         return f"{none}; the largest loss is without {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
     told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
-    near = not_apart(rows, rows.index.get_loc(row.name), _CHANGE)
+    near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
     most = f"one of the heads that {task} suffers most without is" if near else f"{task} suffers most without"
     which = f"{head_name(row)}{tied(alike, near=near)}"
     return f"{most} {which}: {change} {told}{better}{verdicts}"

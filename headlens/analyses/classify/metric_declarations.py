@@ -92,11 +92,17 @@ class MetricDeclaration:
             The figure, or None when nothing was measured.
         """
         drawn: list[MetricColumn] = []
+        shown: dict[str, str] = {}
         for column in self.columns if self.title else ():
             values = float_column(heads, column.name)
-            same = any(np.array_equal(values, float_column(heads, other.name), equal_nan=True) for other in drawn)
-            if column.panel and np.isfinite(values).any() and not same:
+            if not (column.panel and np.isfinite(values).any()):
+                continue
+            same = (c.name for c in drawn if np.array_equal(values, float_column(heads, c.name), equal_nan=True))
+            if (other := next(same, None)) is not None:
+                shown[other] += f",\nthe same {column.panel}"
+            else:
                 drawn.append(column)
+                shown[column.name] = column.panel
         if not drawn:
             return None
         alike = len({(c.scale or c.unit, c.colours, c.high) for c in drawn}) == 1
@@ -108,7 +114,6 @@ class MetricDeclaration:
             largest = float(max(values[np.isfinite(values)], default=0.0)) or 1.0
             high = largest if head.high is None else head.high
             scales.append(Scale(head.scale or f"{head.title} ({head.unit})", high=high, colours=head.colours))
-        shown = {c.name: c.panel for c in drawn}
         if self.difference and len(drawn) == 2:
             # The second column less the first, and an interval as wide as that of the first, for its scale.
             first, second = (float_column(heads, column.name) for column in drawn)

@@ -25,7 +25,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         | {k: row[k] for k in ("model", "state", "heads", "parameters")}
         | {
             "weights, MB": number_text(row["weight_bytes"] / 1e6),
-            "forward pass, s": row["seconds_per_forward"],
+            "s per batch": row["seconds_per_forward"],
             "speed-up": row["speedup"],
             "95 % interval": interval_cell((row["speedup_low"], row["speedup"], row["speedup_high"], 1.0), _SCALE),
             "theoretical speed-up": number_cell(float(row.get("theoretical_speedup", math.nan))),
@@ -34,8 +34,9 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         for row in table.to_dict("records")
     ]
     about = (
-        "The original model, and the model without the heads. Times are geometric means of interleaved passes over "
-        f"the same sentences on one machine (dot, line; tick: as fast as before). {INTERVALS} The theoretical speed-up "
+        "The original model, and the model without the heads. Times are per batch of sentences: geometric means of "
+        "interleaved passes over the same batches on one machine (dot, line; tick: as fast as before). "
+        f"{INTERVALS} The theoretical speed-up "
         "counts the operations of a forward pass over the middle batch, without the task head."
     )
     return [page_table("Size and speed", records, about)] if records else []

@@ -40,7 +40,7 @@ from headlens.pages.page_tables import PageTable, difference_cell, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
-from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_level, legend_below
+from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_level, examples_told, legend_below
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
@@ -237,7 +237,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
     others = rows[rows["penalty"].isna()]
-    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals)"
+    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals{examples_told(rows)})"
     entries = rows["penalty"].nunique() + len(others) + 2  # of the legend, in lines of their own
     figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.1 + 0.15 * entries, title)
     axes = figure.subplots()

@@ -23,7 +23,15 @@ from headlens.attention_masks.named_masks import (
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.curves import CHANCE_LABEL, VALUES, draw_chance, draw_level, legend_below, legend_columns
+from headlens.plots.curves import (
+    CHANCE_LABEL,
+    VALUES,
+    draw_chance,
+    draw_level,
+    examples_told,
+    legend_below,
+    legend_columns,
+)
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
 from headlens.plots.panel_grid import panel_grid
@@ -182,7 +190,7 @@ def chance_text(rows: pd.DataFrame) -> str:
         for (task, metric), group in known.groupby(["task", "metric"], sort=False)
     ]
     return " ".join(
-        f"{guess_text(among_candidates=chosen)} has {', '.join(each)}."
+        f"{guess_text(among_candidates=chosen)} has {', '.join(each)}: the chance level."
         for chosen in (False, True)
         if (each := [text for task, text in texts if (task in CHOICES) == chosen])
     )
@@ -293,7 +301,9 @@ def titled(title: str, rows: pd.DataFrame) -> str:
     """Adds the model to the title of a figure that shows only one, and what its intervals are of."""
     models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
     of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
-    return f"{title}{f', {models.iloc[0]}' if len(models) == 1 else ''}\n(95 % intervals{of_seeds})"
+    return (
+        f"{title}{f', {models.iloc[0]}' if len(models) == 1 else ''}\n(95 % intervals{examples_told(rows)}{of_seeds})"
+    )
 
 
 def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:

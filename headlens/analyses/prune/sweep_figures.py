@@ -21,6 +21,7 @@ from headlens.plots.curves import (
     draw_intervals,
     draw_level,
     draw_verdicts,
+    examples_told,
     known_values,
     legend_below,
     legend_columns,
@@ -76,7 +77,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{verdicts_told(rows)})"
+    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{examples_told(rows)}{verdicts_told(rows)})"
     single, titles = len(sets) == 1, [own.title for own in sets]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))

@@ -17,7 +17,7 @@ from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
-from headlens.plots.curves import draw_chance, draw_intervals, draw_level, legend_below
+from headlens.plots.curves import draw_chance, draw_intervals, draw_level, examples_told, legend_below
 from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
@@ -70,9 +70,9 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
     if "pareto" in tables:
-        points = tables["pareto"]
+        points, examples = tables["pareto"], examples_told(tables.get("metrics", tables["pareto"]))
         for number, (stack, rows) in enumerate(points[points["head"].isna()].groupby("stack", sort=False)):
-            yield f"pareto_{stack}" if number else "pareto", pareto_curves(rows, str(stack))
+            yield f"pareto_{stack}" if number else "pareto", pareto_curves(rows, str(stack), examples)
     if "heads" in tables:
         yield "heads", sparse_heads(tables["heads"])
         if "clusters" in tables:
@@ -88,12 +88,13 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         yield ALPHAS, alpha_histograms(tables[ALPHAS])
 
 
-def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
+def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figure | None:
     """Recall over sparsity, the best points of each method; beside it, where it was tried, the metric of a task.
 
     Args:
         points: rows of `pareto.csv` over all heads of a stack, or of all stacks.
         stack: which stack that is, or `all`.
+        examples: of how many the task is, see `examples_told`.
 
     Returns:
         The figure, or None without points.
@@ -107,7 +108,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     if len(tried):
         metric, task = str(tried["metric"].iloc[0]), str(tried["task"].iloc[0])
         label = f"{_METRICS.get(metric, metric)} {_TASKS.get(task, f'on {task}')}"
-        panels.append(("value", "task_sparsity", label, "the task", tried))
+        panels.append(("value", "task_sparsity", label, f"the task{examples}", tried))
     across = 1 if style.in_column() else len(panels)
     shown = "recall, task and sparsity" if len(panels) > 1 else "recall and sparsity"
     width = min(style.page_width(), style.FULL_WIDTH * across / 2)

@@ -115,7 +115,7 @@ def marked(axes: Axes, size: float, fill: str) -> int:
         (["not decided"] * 2, "; hollow: not decided)"),
         (["not needed", "needed"], "; ringed: not needed; filled: needed)"),
         (["not decided", "not needed"], "; hollow: not decided; ringed: not needed)"),
-        ([None, None], "(95 % intervals)"),
+        ([None, None], "(95 % intervals, n = 400)"),
     ],
 )
 def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(

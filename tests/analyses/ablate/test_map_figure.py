@@ -43,7 +43,9 @@ def test_cells_hold_the_changes_of_the_table(make_ablation: Make) -> None:
     assert found == {}
     assert 0 < len(marked) < len(frame)
     assert figure is not None
-    assert figure.texts[0].get_text().replace("\n", " ") == "Ablation: change in accuracy on sst2 without each head"
+    assert figure.texts[0].get_text().replace("\n", " ") == (
+        "Ablation: change in accuracy on sst2 without each head, n = 872"
+    )
     note = figure.texts[1].get_text().replace("\n", " ")
     assert note.endswith("Dot: p < 0.05 after Holm's correction for all heads; heads without a dot are pale.")
     assert axes.get_title(loc="left") == "demo, encoder\n0.910 with all heads"
@@ -125,7 +127,7 @@ def test_a_loss_that_explodes_does_not_wash_out_the_rest(make_ablation: Make) ->
 def test_titles_say_how_heads_were_taken_out(make_ablation: Make, mode: str, title: str) -> None:
     figure = ablation_map(make_ablation(shapes=SMALL, mode=mode))
     assert figure is not None
-    assert figure.texts[0].get_text().replace("\n", " ") == title
+    assert figure.texts[0].get_text().replace("\n", " ") == f"{title}, n = 872"
 
 
 def test_each_head_alone_is_another_figure(make_ablation: Make) -> None:

@@ -115,6 +115,18 @@ def test_the_records_of_measures() -> None:
     assert (record["head"], record["uniform"]) == ("", 0.25), "no head is named where all attend evenly"
 
 
+def test_a_panel_that_is_drawn_once_has_the_names_of_all_measures_that_are_the_same() -> None:
+    heads = pd.DataFrame({"model": "m", "stack": "encoder", "layer": 0, "head": [0, 1], "to_cls": [0.2, 0.4]})
+    (mass,) = (own for own in registered_declarations() if own.name == "mass")
+    figure = mass.figure(heads.assign(to_bos=heads["to_cls"], to_sep=[0.3, 0.1]))
+    assert figure is not None
+    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
+    assert [" ".join(title.split()) for title in titles if title] == [
+        "m, encoder: to [CLS], the same to the beginning-of-sentence token",
+        "m, encoder: to [SEP]",
+    ]
+
+
 @pytest.mark.parametrize(("n", "named"), [(2, ""), (29, ""), (30, "encoder.0.1")])
 def test_the_highest_head_is_named_on_as_many_instances_as_roles_need(n: int, named: str) -> None:
     keys = {"model": "m", "stack": "encoder", "layer": 0, "head": [0, 1]}

@@ -152,7 +152,7 @@ def test_what_guessing_gives_is_told() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     runs[0].tables["masks"]["chance"] = 0.55
     (told,) = (made for name, made in REPORT.together(runs) if isinstance(made, str))
-    assert told.endswith("\n\nAlways giving the most frequent answer has 0.550 (accuracy of sst2).\n")
+    assert told.endswith("\n\nAlways giving the most frequent answer has 0.550 (accuracy of sst2): the chance level.\n")
 
 
 def test_markdown_names_what_is_masked() -> None:

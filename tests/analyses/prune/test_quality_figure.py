@@ -62,7 +62,7 @@ def marked(axes: Axes, size: float, fill: str) -> int:
         (["not decided"] * 3, "; hollow: not decided)"),
         (["not needed", "needed", "needed"], "; ringed: not needed; filled: needed)"),
         (["not decided", "not needed", "not decided"], "; hollow: not decided; ringed: not needed)"),
-        ([None] * 3, "(95 % intervals)"),
+        ([None] * 3, "(95 % intervals, n = 1,000)"),
     ],
 )
 def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(verdicts: list[str | None], told: str) -> None:
