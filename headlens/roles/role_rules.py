@@ -484,7 +484,8 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {name: row[name] for name in ("stack", "role", "model")}
         | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
-        | {"its value": number_cell(row["value"]), "score": number_cell(row["score"])}
+        | {"its value": number_cell(row["value"]), "needed": number_cell(row.get("needed", math.nan))}
+        | {"score": number_cell(row["score"])}
         | {"uniform attention": number_cell(row.get("null", math.nan))}
         for row in shown.to_dict("records")
     ]

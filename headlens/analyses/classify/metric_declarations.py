@@ -5,6 +5,7 @@ A run records them, so that a page is drawn without the metrics themselves, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import centred_scale, paired_maps
 from headlens.plots.style import DIVERGING
-from headlens.roles.role_rules import is_even
+from headlens.roles.role_rules import ROLES, is_even
 from headlens.runs.reading import RecordedRun
 from headlens.runs.run_record import RUN_FILE
 
@@ -183,8 +184,8 @@ def measure_records(
 ) -> Iterator[dict[str, Any]]:
     """Yields for each model, stack and metric the mean over heads of its first titled column, and its highest head.
 
-    What the null head has stands beside it. No head is named where all are alike, or spread their attention evenly, or
-    where there are fewer instances than roles need.
+    What the highest head's largest baseline and the null head have stands beside it. No head is named where all are
+    alike, or spread their attention evenly, or where there are fewer instances than roles need.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -204,7 +205,15 @@ def measure_records(
             numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
             null = float_column(part.rows, f"{titled[0].name}_null")
             uniform = float(null[0]) if np.isfinite(null).any() else ""
+            baselines = [float_column(part.rows, name)[highest] for name in _baselines(titled[0])]
+            base = max(filter(math.isfinite, baselines), default="")
             # Of heads that all do the same none is the highest.
             alike = is_even(part.rows) or numbers["lowest"] == np.nanmax(values)
             named = "" if alike or n < min_instances else head_name(part.rows.iloc[highest])
-            yield about | numbers | {"highest": float(np.nanmax(values)), "head": named, "uniform": uniform}
+            about |= numbers | {"highest": float(np.nanmax(values)), "head": named}
+            yield about | {"baseline": base, "uniform": uniform}
+
+
+def _baselines(column: MetricColumn) -> list[str]:
+    """Columns of what needs no attention: chance, and the baselines of the role that is read from a column."""
+    return [column.chance, *(name for role in ROLES if column.name in role.columns for name in role.baselines)]

@@ -87,8 +87,9 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Whether the same roles appear in several models: how many heads hold each, and the head that exceeds the "
         "threshold by most or comes closest to it, with its measured value (a share of tokens, words, cases or "
-        "weight) and its score: the value divided by the threshold, or its difference from a baseline divided by "
-        "the margin. The best head was picked on the text that it is scored on."
+        "weight), what is needed, which is the threshold, or the better baseline and the margin, and its score: the "
+        "value divided by the threshold, or its difference from a baseline divided by the margin. "
+        "The best head was picked on the text that it is scored on."
     )
     return page_table("Roles by model", role_records(roles) if several else [], about)
 
@@ -162,7 +163,8 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table(
         "Measures",
         records,
-        "Mean over the heads of a stack, the lowest and highest head, and what uniform attention has on this text; n: "
+        "Mean over the heads of a stack, the lowest and highest head, what the better baseline of the measure has, "
+        "such as chance or always the nearest mention, and what uniform attention has on this text; n: "
         "of words, mentions or tokens of pairs, where not all tokens count. If n is below what roles need, no head is "
         "named.",
     )

@@ -109,6 +109,7 @@ def test_the_records_of_measures() -> None:
         "lowest": 0.1,
         "highest": 0.7,
         "head": "encoder.1.0",
+        "baseline": "",
         "uniform": "",
     }
     (record,) = measure_records(heads.assign(confidence_null=0.25, entropy_norm=0.995), registered_declarations()[:1])
@@ -125,6 +126,15 @@ def test_a_panel_that_is_drawn_once_has_the_names_of_all_measures_that_are_the_s
         "m, encoder: to [CLS], the same to the beginning-of-sentence token",
         "m, encoder: to [SEP]",
     ]
+
+
+def test_the_highest_head_stands_beside_the_better_baseline() -> None:
+    keys = {"model": "m", "stack": "encoder", "layer": 0, "head": [0, 1], "coreference": [0.1, 0.6], "mentions": 300}
+    heads = pd.DataFrame({**keys, "coreference_nearest": 0.3, "coreference_same_word": 0.5})
+    (record,) = measure_records(heads, registered_declarations())
+    assert (record["highest"], record["baseline"]) == (0.6, 0.5)
+    (record,) = measure_records(heads.drop(columns="coreference_same_word"), registered_declarations())
+    assert record["baseline"] == 0.3
 
 
 @pytest.mark.parametrize(("n", "named"), [(2, ""), (29, ""), (30, "encoder.0.1")])
