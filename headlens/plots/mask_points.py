@@ -21,7 +21,7 @@ _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/
 # A part of such a mask, by learned importance: the mask and the order, and the share that is kept.
 _KEPT = re.compile(r"(?P<run>.+@(most|least|random))=(?P<strength>[^@=]+)")
 _ORDERS = {"most": "most important", "least": "least important", "random": "random ones"}
-_OPEN: dict[str, Any] = {"label": "no diagonal", "markerfacecolor": "white", "ls": "none"}
+_NO_DIAGONAL: dict[str, Any] = {"label": "no diagonal", "marker": "x", "ls": "none"}
 _EDGE = 0.08  # of the width that points fill
 # The share is that of the texts: a share of 128 tokens says little about a text of ten.
 SHARE_LABEL = "masked positions in the texts, %"
@@ -73,7 +73,7 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     """Draws masks with their intervals.
 
     Fixed patterns and single files have their names above them and a faint line to the same mask without the diagonal.
-    The masks of a sweep are a curve, whose points are named by λ; without the diagonal they are open.
+    The masks of a sweep are a curve, whose points are named by λ; without the diagonal they are crosses.
 
     Args:
         axes: axes to draw into.
@@ -127,8 +127,8 @@ def _draw_curve(axes: Axes, curve: MaskCurve, number: int) -> None:
             continue
         kept = way == "kept"
         x, y = float_column(points, "share"), float_column(points, "value")
-        style: dict[str, Any] = {"label": curve.label, "ls": "-"} if kept else _OPEN
-        axes.plot(x, y, "D", color=curve.colour, markersize=3, linewidth=1, zorder=4, **style)
+        style: dict[str, Any] = {"label": curve.label, "marker": "D", "ls": "-"} if kept else _NO_DIAGONAL
+        axes.plot(x, y, color=curve.colour, markersize=3, linewidth=1, zorder=4, **style)
         draw_intervals(axes, x, points, curve.colour)
         for place, pattern in enumerate(points["pattern"] if kept else ()):
             # Neighbours are close to each other, and so may be the curves of two orders.

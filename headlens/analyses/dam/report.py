@@ -250,9 +250,9 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
         marker, label = ("x", "no diagonal") if is_control else ("o", penalty)
         for at in zip(float_column(own, "sparsity_texts") / spans[0], y / spans[1], strict=True):
-            # A point where others are is a ring around them.
+            # A point where others are is a rim around them, filled: a hollow one would mean that nothing is decided.
             below = sum(max(abs(at[0] - other[0]), abs(at[1] - other[1])) < _SAME_PLACE for other in drawn)
-            look: dict[str, Any] = {"markerfacecolor": "none" if below else colour, "linestyle": "none"}
+            look: dict[str, Any] = {"linestyle": "none", "zorder": 3 - 0.1 * below}
             place = 100 * at[0] * spans[0], at[1] * spans[1]
             axes.plot(*place, marker, color=colour, markersize=4 + 3.5 * below, gid=label, **look)
             axes.plot([], [], marker, color=colour, markersize=4, label=label, **look)
@@ -480,7 +480,7 @@ CAPTIONS = {
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
         "same way, dotted for the chance level where it is not far below. Crosses are the same masks learned without "
-        "the diagonal. A ring around a point is another mask in the same place.",
+        "the diagonal. A rim of another colour around a point is another mask in the same place.",
     ),
     "importance": Caption(
         "Which positions the penalty leaves",

@@ -142,7 +142,10 @@ def test_quality_shows_every_mask_in_one_place_and_the_chance_level() -> None:
     assert {tuple(line.get_xydata()[0]) for line in last} == {(47.5, 0.6)}
     sizes = [line.get_markersize() for line in last]
     assert sizes == sorted(set(sizes))
-    assert [line.get_markerfacecolor() for line in last[1:]] == ["none", "none"]
+    # None hides another one, and all are filled: hollow points are undecided in other figures.
+    orders = [line.get_zorder() for line in last]
+    assert orders == sorted(set(orders), reverse=True)
+    assert all(np.array_equal(line.get_markerfacecolor(), line.get_color()) for line in last)
     assert [line.get_ydata()[0] for line in axes.lines if line.get_label() == "chance level"] == [0.55]
 
 

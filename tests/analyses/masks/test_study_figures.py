@@ -153,8 +153,8 @@ def test_masks_that_a_sweep_learned_are_a_curve() -> None:
     (axes,) = figure.axes
     curves = {line.get_label(): line.get_xydata().round(6).tolist() for line in axes.lines if "λ" in line.get_label()}
     assert curves == {name: [[15.0, 0.8], [25.0, 0.8]] for name in ("dam-s, by λ", "dam-u, by λ")}
-    open_ = [line for line in axes.lines if line.get_marker() == "D" and line.get_markerfacecolor() == "white"]
-    assert [line.get_xydata().round(6).tolist() for line in open_] == [[[15.5, 0.9], [25.5, 0.9]]] * 2
+    crosses = [line for line in axes.lines if line.get_marker() == "x"]
+    assert [line.get_xydata().round(6).tolist() for line in crosses] == [[[15.5, 0.9], [25.5, 0.9]]] * 2
     assert [text.get_text() for text in axes.texts] == ["star", *("0.01", "0.1") * 2]
     figure.canvas.draw()
     (legend,) = figure.legends
