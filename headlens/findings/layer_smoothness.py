@@ -40,7 +40,8 @@ SMOOTHNESS_COLUMNS = Columns(
 SMOOTHNESS_CAPTION = Caption(
     _TITLE,
     "Top: the mean correlation of heads of the same number in neighbouring layers, with its 95 % interval over head "
-    "numbers. Bottom: Moran's I over the grid of layers and heads. Dashed: expected value for heads in random "
+    "numbers, which fewer than four do not have. Bottom: Moran's I over the grid of layers and heads, which has no "
+    "interval, but a p-value by permutation in the table. Dashed: expected value for heads in random "
     "order. Where layers share their weights (ALBERT), head h of one layer is head h of the next; in other models head "
     "numbers carry no meaning, and the correlation varies around 0, while Moran's I exceeds its chance level as soon "
     "as layers differ.",

@@ -105,7 +105,7 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     """The relevance of every head, under the rule that was asked for, with its 95 % bootstrap interval.
 
-    One small panel per layer, all of a stack on one axis, with lines at 0 and at the even share 1 / heads. Open dots:
+    One small panel per layer, all on one axis, with lines at 0 and at the even share 1 / heads. Open dots:
     the interval holds 0. What lies beyond the axis, which few outliers do not set, stands at its edge as a number.
 
     Args:
@@ -126,6 +126,9 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     lines = [-(-count // abreast) for count in layers]
     height = min(_PAGE, _TITLES + len(pieces) * _NAME + sum(lines) * _TALLEST)
     title = figure_title("Relevance of attention heads with 95 % intervals", rows)
+    limits = span(
+        *(float_column(part.rows, column) for part in pieces for column in ("relevance", "ci_low", "ci_high"))
+    )
     figure = style.constrained_figure(style.page_width(), height, title)
     blocks = figure.subfigures(len(pieces), 1, squeeze=False, height_ratios=[_NAME + n * _TALLEST for n in lines])
     for part, block, line_count in zip(pieces, blocks.flat, lines, strict=True):
@@ -139,7 +142,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
             does = layer_signs(part.rows[part.rows["layer"] == layer])[0]
             name = f"layer {layer}" + _IN_TITLE.get(does, "")
             axes.set_title(name, fontsize=TICK_SIZE, color=LOSS if does == OPPOSES else INK, loc="left", pad=2)
-            _draw_layer(axes, part, layer)
+            _draw_layer(axes, part, layer, limits)
         for axes in grid.flat[part.rows["layer"].nunique() :]:
             axes.remove()
         first = grid[0, 0]
@@ -151,12 +154,15 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     looks: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 4}
     handles = [Line2D([], [], **looks, label=n, mfc=face, mec=edge) for n, (face, edge) in dots.items()]
     handles.append(Line2D([], [], label="equal share, 1 / heads", **_EVEN))
+    drawn = {collection.get_gid() for axes in figure.get_axes() for collection in axes.collections}
+    for gid, face, name in (("beyond", INK, "beyond the axis"), ("longer", "white", "interval beyond the axis")):
+        if gid in drawn:
+            handles.append(Line2D([], [], **{**looks, "marker": "^"}, label=name, mfc=face, mec=INK))
     figure.legend(handles=handles, loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND)
     return figure
 
 
-def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
-    limits = span(*(float_column(part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
+def _draw_layer(axes: Axes, part: StackRows, layer: int, limits: tuple[float, float]) -> None:
     rows = part.rows[part.rows["layer"] == layer]
     axes.set_ylim(*limits)
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
@@ -180,8 +186,10 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
     for sign, marker, edge, end, colour in ((1, "^", limits[1], high, GAIN), (-1, "v", limits[0], low, LOSS)):
         longer = bounded & inside & (sign * end > sign * edge)
         # At the edge full triangles for shares beyond it, each with its number, and open ones for longer intervals.
-        for marked, place, face in ((outside[sign], 0.45, colour), (longer, 0.47, "white")):
-            looks: dict[str, Any] = {"c": face, "edgecolors": colour, "marker": marker, "linewidths": 0.6}
+        for gid, marked, place, face in (("beyond", outside[sign], 0.45, colour), ("longer", longer, 0.47, "white")):
+            if not marked.any():
+                continue
+            looks: dict[str, Any] = {"c": face, "edgecolors": colour, "marker": marker, "linewidths": 0.6, "gid": gid}
             places = np.full(marked.sum(), 0.5 + sign * place)
             axes.scatter(heads[marked], places, s=_DOT**2, **looks, transform=across, zorder=3)
         for head, value in zip(heads[outside[sign]], values[outside[sign]], strict=True):

@@ -41,7 +41,8 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
 
     After Voita et al. (2019), figure 1, which shows them as heatmaps. One panel per model and stack with Spearman's
     correlation within layers; the heads with the largest shares, of either sign, are named `layer.head`, a line stands
-    at the even share 1 / heads. What lies beyond the axis, which few outliers do not set, is a triangle at its edge.
+    at the even share 1 / heads. All panels have the same axes. What lies beyond, which few outliers do not set, is a
+    triangle at the edge.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -67,7 +68,10 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
     pairs = [(float_column(p.rows, "confidence"), float_column(p.rows, "relevance")) for p in pieces]
     names = [families(part.rows["role"]) for part in pieces]
     even = Line2D([], [], **_DASHED, label="equal share")
+    low, high = span(np.concatenate([y for _, y in pairs]))
     handles = [*legend_handles({name for own in names for name in own}), even]
+    if any(((y < low) | (y > high)).any() for _, y in pairs):
+        handles.append(Line2D([], [], ls="", marker="^", mfc="white", mec=INK, label="beyond the axis"))
     titles = [
         f"{part.name}\n{_correlation(*pair, part.rows['layer'])}" for part, pair in zip(pieces, pairs, strict=True)
     ]
@@ -76,7 +80,7 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
     for number, (axes, part, (x, y)) in enumerate(zip(panels, pieces, pairs, strict=True)):
         first = axes.get_subplotspec().is_first_col()  # type: ignore[union-attr]
         style.dress(axes, "confidence (mean largest weight)", "share of the layer's relevance" if first else "")
-        axes.set(xlim=(-0.02, 1.02), ylim=span(y))
+        axes.set(xlim=(-0.02, 1.02), ylim=(low, high))
         for share in np.unique(part.rows["even"]):
             axes.axhline(share, **_DASHED)
         axes.axhline(0, color=INK, linewidth=0.5, zorder=1)

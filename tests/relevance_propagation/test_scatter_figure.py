@@ -93,6 +93,7 @@ def test_what_lies_beyond_the_axis_is_a_triangle_at_its_edge(make_heads: Make) -
     assert edge[heads["confidence"][3]] == pytest.approx(high, abs=0.03 * (high - low))
     assert edge[heads["confidence"][4]] == pytest.approx(low, abs=0.03 * (high - low))
     assert len(axes.collections) == 3
+    assert figure.legends[0].get_texts()[-1].get_text() == "beyond the axis"
     assert offsets(axes) >= pairs(heads["confidence"].drop([3, 4]), heads["relevance"].drop([3, 4]))
 
 
@@ -104,8 +105,10 @@ def test_stacks_of_a_model_stand_in_a_row_and_models_below_each_other(make_heads
     assert titles == ["mt, encoder", "mt, decoder", "mt, cross", "bert, encoder"]
     heights = [round(axes.get_position().y0, 6) for axes in figure.axes]
     assert heights[0] == heights[1] == heights[2] > heights[3]
-    single = confidence_against_relevance(pd.concat([heads_of(make_heads, "a"), heads_of(make_heads, "b")]))
+    other = heads_of(make_heads, "b").assign(relevance=lambda own: own["relevance"] / 3)
+    single = confidence_against_relevance(pd.concat([heads_of(make_heads, "a"), other]))
     assert single is not None
+    assert single.axes[0].get_ylim() == single.axes[1].get_ylim()
     assert len({round(axes.get_position().y0, 6) for axes in single.axes}) == 1
 
 
