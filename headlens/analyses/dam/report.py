@@ -317,11 +317,16 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
     drawn = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
     for place, (name, axes) in enumerate(zip(known, drawn, strict=True)):
         style.dress(axes, "update", "" if place else _P)
-        for penalty, colour, is_control, own in _by_penalty(importance):
+        lines = [
+            (float_column(rows, "step"), float_column(rows, "p"), colour, is_control, penalty)
+            for penalty, colour, is_control, own in _by_penalty(importance)
+            for _, rows in own[own["class"] == name].groupby("run", sort=False)
+        ]
+        for number, (x, y, colour, is_control, penalty) in enumerate(lines, 1):
             line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
-            for _, rows in own[own["class"] == name].groupby("run", sort=False):
-                x, y = float_column(rows, "step"), float_column(rows, "p")
-                axes.plot(x, y, line, color=colour, linewidth=1, label=label)
+            # As a rim of those that would hide it.
+            above = sum(len(y) == len(own[1]) and np.abs(y - own[1]).max() < _SAME_PLACE for own in lines[number:])
+            axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, label=label)
         axes.set_ylim(0, 1.05)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         style.heading(axes, _WORDS_OF.get(name, name), 3.0)

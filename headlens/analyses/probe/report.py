@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,7 @@ from headlens.plots.heatmaps import centred_scale, paired_maps
 from headlens.plots.style import DIVERGING, named_after
 from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
 
+Row = Mapping[Any, Any]
 _PANELS = dict(zip(DIRECTIONS, ("dependent to governor", "governor to dependent"), strict=True))
 _NUMBERS = ("words", "uas", "ci_low", "ci_high", "baseline_offset", *DIFFERENCE)
 _METHOD, _SITE = {"model": (), "method": METHODS}, {"model": (), "stack": STACKS}
@@ -60,18 +61,27 @@ def probe_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         weights = tables["probe_weights"]
         both = pd.DataFrame({"weight": pd.concat([weights[name] for name in DIRECTIONS])})
         scale = centred_scale("weight in the probe", both, "weight", DIVERGING)
-        yield "probe_weights", paired_maps(weights, _PANELS, [scale], "Weights of the attention probe")
+        title = "Weights of the attention probe" + "".join(
+            f"\n{model}: not significantly better than {other['method']}{_offset(other)}"
+            for model, _, other, _ in _compared(tables)
+            if not other["delta_low"] > 0
+        )
+        yield "probe_weights", paired_maps(weights, _PANELS, [scale], title)
+
+
+def _compared(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Row, Row, list[Row]]]:
+    """Yields of every model its probe, the better baseline, and all baselines in that order."""
+    for model, rows in tables["probe"].groupby("model", sort=False) if "probe" in tables else ():
+        probes = rows[rows["method"] == PROBE].to_dict("records")
+        others = rows[rows["method"] != PROBE].sort_values("uas", ascending=False, kind="stable").to_dict("records")
+        if probes and others:
+            yield str(model), probes[0], others[0], others
 
 
 def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """Says how many governors the attention of all heads finds, and how many more than the better baseline."""
     findings = []
-    for model, rows in tables["probe"].groupby("model", sort=False) if "probe" in tables else ():
-        probes = rows[rows["method"] == PROBE].to_dict("records")
-        others = rows[rows["method"] != PROBE].sort_values("uas", ascending=False, kind="stable").to_dict("records")
-        if not probes or not others:
-            continue
-        probe, other = probes[0], others[0]
+    for model, probe, other, others in _compared(tables):
         share = value_text(*(100 * probe[name] for name in ("uas", "ci_low", "ci_high")), digits=1)
         gain = value_text(*(100 * other[name] for name in DIFFERENCE[:3]), digits=1)
         baseline = f"{other['method']}{_offset(other)}"

@@ -190,6 +190,13 @@ def test_importance_over_the_training_by_class_and_penalty() -> None:
     assert importance_over_training(importance().iloc[:0]) is None
 
 
+def test_a_line_in_the_place_of_another_one_is_seen_as_its_rim() -> None:
+    figure = importance_over_training(importance().assign(p=lambda rows: 0.5 - 0.2 * (rows["penalty"] > 0.5)))
+    assert figure is not None
+    widths = [line.get_linewidth() for line in figure.axes[0].lines]
+    assert widths == [2.5, 1, 2.5, 1], "a line and its control, for each penalty"
+
+
 def test_markdown_compares_masks_with_and_without_the_diagonal() -> None:
     found = dam_markdown(controlled(), positions()).splitlines()
     start = found.index("With the diagonal and without it, as in the last table of Shi et al. (2021):")

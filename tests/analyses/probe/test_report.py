@@ -79,6 +79,14 @@ def test_both_directions_are_drawn_on_one_scale() -> None:
     assert len(figure.axes) == 3, "two panels and one bar"
     assert list(REPORT.figures(recorded(probe=SCORES))) == []
     assert REPORT.caption(name).title == "Weights of the attention probe"
+    assert "significantly" not in figure.texts[0].get_text()
+
+
+def test_the_title_says_of_a_probe_that_it_finds_no_more_than_its_baseline() -> None:
+    unclear = recorded(probe=SCORES.assign(delta_low=-0.01), probe_weights=WEIGHTS)
+    ((_, figure),) = REPORT.figures(unclear)
+    assert figure is not None
+    assert "\nm: not significantly better than best offset (-1)" in figure.texts[0].get_text()
 
 
 def test_the_card_of_a_head_has_its_weights() -> None:
