@@ -69,7 +69,7 @@ def probe_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         yield "probe_weights", paired_maps(weights, _PANELS, [scale], title)
 
 
-def _compared(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Row, Row, list[Row]]]:
+def _compared(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Row, Row, Sequence[Row]]]:
     """Yields of every model its probe, the better baseline, and all baselines in that order."""
     for model, rows in tables["probe"].groupby("model", sort=False) if "probe" in tables else ():
         probes = rows[rows["method"] == PROBE].to_dict("records")

@@ -67,7 +67,7 @@ def _share(row: Mapping[Any, Any]) -> str:
 
 
 def _with_ends(row: Mapping[Any, Any], *names: str) -> str:
-    """A number of a row with its interval."""
+    """Formats what the first of some columns holds, between the ends of an interval that the other two hold."""
     return value_text(*(float(row[name]) for name in names))
 
 
