@@ -30,6 +30,7 @@ LAYERS = [
     {"metrics", "interventions", "corpora", "models"},
     {"attention"},
     {"weights"},
+    {"tables"},
     {"statistics"},
     {"files", "unchanged_files", "hub_access", "languages", "extensions"},
     {"memory"},

@@ -15,7 +15,6 @@ from headlens.errors import OptionError
 
 KeepOrder = Literal["most", "least", "random"]
 UNMASKED = "unmasked"  # the run of a sweep that trains without a mask
-CLASSES = ("special", "diagonal", "neighbourhood", "rest")  # of positions, see `LearnedMask.positions`
 PROBABILITIES = "probabilities.safetensors"  # P of a learned mask, beside its file
 CONNECTIONS = ("neighbour", "global", "random")
 SHARE_ADVICE = "Give a number above 0 and up to 1, such as 0.3."

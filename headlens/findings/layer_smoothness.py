@@ -11,32 +11,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from headlens.heads import STACKS
 from headlens.pages.command_report import Caption
 from headlens.pages.formatting import number_text
 from headlens.pages.page_tables import Cell, PageTable, number_cell, page_table
-from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.style import BLUE, GREEN, ORANGE, PURPLE
-from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.grid_smoothness import PERMUTATIONS, STATISTICS, GridStatistic, difference
+from headlens.tables.classify_tables import SMOOTHNESS, SMOOTHNESS_STATISTICS
 
 NAME = "smoothness"  # of the table and the figure
-_KEYS = ["model", "other_model", "stack", "quantity", "statistic"]
-_NUMBERS = ["layers", "heads", *VALUES, "expected", "p_value"]
-_NAMES = {"depth_correlation": "correlation over depth", "morans_i": "Moran's I"}
 _TITLE = "How smoothly heads vary over depth"
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE)
 
-SMOOTHNESS_COLUMNS = Columns(
-    numbers=tuple(_NUMBERS),
-    words={"model": (), "other_model": (), "stack": STACKS, "quantity": (), "statistic": tuple(_NAMES)},
-    filled=("model", "quantity"),
-    identity=tuple(_KEYS),
-    counts=("layers", "heads"),
-    shares=("p_value",),
-)
 SMOOTHNESS_CAPTION = Caption(
     _TITLE,
     "Top: the mean correlation of heads of the same number in neighbouring layers, with its 95 % interval over head "
@@ -69,15 +57,15 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
             size = {"layers": len(grid), "heads": int(np.isfinite(grid).sum())}
             found = {name: statistic(grid, seed=seed) for name, statistic in STATISTICS.items()}
             for name, own in found.items():
-                key = dict(zip(_KEYS, (part.model, "", part.stack, quantity, name), strict=True))
+                key = dict(zip(SMOOTHNESS.identity, (part.model, "", part.stack, quantity, name), strict=True))
                 rows.append(key | size | vars(own))
             correlations.setdefault(part.stack, []).append((part.model, found["depth_correlation"]))
         for stack, models in correlations.items():
             for (first, one), (second, other) in combinations(models, 2):
-                key = dict(zip(_KEYS, (second, first, stack, quantity, "depth_correlation"), strict=True))
+                key = dict(zip(SMOOTHNESS.identity, (second, first, stack, quantity, "depth_correlation"), strict=True))
                 rows.append(key | vars(difference(other, one)))
     table = pd.DataFrame(rows).rename(columns={"low": "ci_low", "high": "ci_high"})
-    return table.reindex(columns=[*_KEYS, *_NUMBERS]).astype({"layers": "Int64", "heads": "Int64"})
+    return table.reindex(columns=SMOOTHNESS.names).astype({"layers": "Int64", "heads": "Int64"})
 
 
 def smoothness_overview(runs: Sequence[RecordedRun]) -> PageTable:
@@ -100,7 +88,7 @@ def smoothness_on_console(table: pd.DataFrame) -> list[Table]:
 def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {"model": f"{row['model']} minus {row['other_model']}" if _is_difference(row) else row["model"]}
-        | {"stack": row["stack"], "quantity": row["quantity"], "statistic": _NAMES[row["statistic"]]}
+        | {"stack": row["stack"], "quantity": row["quantity"], "statistic": SMOOTHNESS_STATISTICS[row["statistic"]]}
         | {"value": number_cell(row["value"]), "95 % CI": _interval(row), "by chance": number_cell(row["expected"])}
         | {"p": Cell("" if np.isnan(row["p_value"]) else f"{row['p_value']:.4f}", repr(row["p_value"]))}
         for row in table.to_dict("records")
@@ -152,7 +140,7 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
         ]
         names = own["name"].drop_duplicates().tolist()
         common = chance if len(chance) == 1 else chance.iloc[:0]
-        panels.append(PointPanel(_NAMES[str(statistic)], names, groups, common, "chance level"))
+        panels.append(PointPanel(SMOOTHNESS_STATISTICS[str(statistic)], names, groups, common, "chance level"))
     return point_rows(_TITLE, panels) if panels else None
 
 

@@ -23,11 +23,12 @@ from headlens.statistics.non_inferiority import (
     verdict_of_interval,
 )
 from headlens.statistics.paired_tests import holm
+from headlens.tables.shared_columns import VERDICT, VERDICTS
+from headlens.tables.table_schema import names_of
 from headlens.tasks.task_options import LOWER_IS_BETTER, OF_A_HUNDRED, usual_margin
 
 # At the end of tables of many comparisons, after their p-values.
-VERDICT_COLUMNS = ("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide")
-VERDICTS = (NEEDED, NOT_NEEDED, NOT_DECIDED)
+VERDICT_COLUMNS = names_of(VERDICT)
 VERDICTS_TOLD = (
     "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
     "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "

@@ -7,20 +7,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.pages.command_report import Caption
 from headlens.plots import style
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers
-from headlens.runs.reading import Columns
 
 ALPHAS = "alphas"  # name of table and figure
-COLUMNS = Columns(
-    keys=("layer", "head"),
-    numbers=("alpha",),
-    words={"model": (), "stack": STACKS},
-    identity=("model", *KEY_COLUMNS),
-)
 CAPTION = Caption(
     "Learned alphas",
     "Number of heads in each layer by the alpha they have learned for entmax: near 1 attention is almost softmax, 2 "

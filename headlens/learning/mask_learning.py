@@ -28,7 +28,7 @@ from headlens.attention_masks.learned_mask import (
 from headlens.attention_masks.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.mask_parametrization import at_ends
-from headlens.attention_masks.named_masks import CLASSES, PROBABILITIES, UNMASKED
+from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import OptionError, ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.interventions.edited_model import EditedModel
@@ -38,10 +38,10 @@ from headlens.learning.sweep import MODELS, forget
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.options import PenaltyKind
+from headlens.tables.mask_tables import CLASSES, HEADS_OF_MASKS, POSITIONS_OF_MASKS
+from headlens.tables.table_schema import TableSchema
 from headlens.tasks.task import Task
 
-SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
-POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept", "diagonal"]
 MASKS = "masks"  # folder of the mask files
 
 
@@ -295,7 +295,7 @@ class LearnedMask:
         """
         rows = [{**key, "sparsity": mask_sparsity(kept)} for key, kept in self._heads(self.file.allowed)]
         rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
-        return self._frame(rows, SPARSITY_COLUMNS)
+        return self._frame(rows, HEADS_OF_MASKS)
 
     def positions(self, window: int = 1, longest: int | None = None) -> pd.DataFrame:
         """The mean P and the share that is kept, by class and by offset, of every head.
@@ -330,7 +330,7 @@ class LearnedMask:
             )
             if is_there
         ]
-        return self._frame(rows, POSITION_COLUMNS)
+        return self._frame(rows, POSITIONS_OF_MASKS)
 
     def _heads(self, values: Tensor) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Layer and head, and what belongs to them, of (layers or 1, heads, ...)."""
@@ -338,7 +338,8 @@ class LearnedMask:
             for head, matrix in enumerate(values[layer]):
                 yield {"layer": layer if len(values) > 1 else None, "head": head}, matrix
 
-    def _frame(self, rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    def _frame(self, rows: list[dict[str, Any]], schema: TableSchema) -> pd.DataFrame:
+        columns = [name for name in schema.names if name != "penalty"]  # which the mask does not know
         common: dict[str, Any] = {"mask": self.file.name, "diagonal": self.file.diagonal, "n": self.file.length}
         frame = pd.DataFrame(rows).assign(**common)[columns]
         return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "offset") if name in columns})

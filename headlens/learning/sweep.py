@@ -36,8 +36,6 @@ Record = dict[str, Any]
 Kept = TypeVar("Kept")
 MODELS = "models"  # folder of the checkpoints
 COMPARED = (*DIFFERENCE, *UNCORRECTED)
-# What every row of a sweep has at its end: the metric of guesses, and whether all examples get the same answer.
-CHANCE_COLUMNS = ("chance", "same_answer")
 
 
 @dataclass(frozen=True, kw_only=True)

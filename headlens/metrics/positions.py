@@ -16,9 +16,9 @@ from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_interval
 from headlens.metrics.reductions import count
 from headlens.statistics.weighted_means import ratio
+from headlens.tables.classify_tables import REACH, offsets_to
 
-REACH = 8
-OFFSETS = [f"<-{REACH}", *(str(d) for d in range(-REACH, REACH + 1)), f">{REACH}"]
+OFFSETS = list(offsets_to(REACH))
 # Ties between offsets go to the nearer one, then to the left one.
 _PREFERENCE = sorted((d for d in range(-REACH, REACH + 1) if d), key=lambda d: (abs(d), d))
 

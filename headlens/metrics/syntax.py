@@ -23,11 +23,10 @@ from headlens.metrics.reductions import count
 from headlens.metrics.words import places, plan
 from headlens.statistics.intervals import wilson
 from headlens.statistics.paired_tests import holm, mcnemar_greater
+from headlens.tables.classify_tables import DIRECTIONS, RELATION_REACH, offsets_to
 
-DIRECTIONS = ("dep->head", "head->dep")
-# Offsets beyond this are counted together and cannot be the baseline's.
-_REACH = 63
-_WIDTH = 2 * _REACH + 3
+# Offsets beyond the reach are counted together and cannot be the baseline's.
+_WIDTH = 2 * RELATION_REACH + 3
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Syntax(Metric):
         for site, own in sums.items():
             if own["n"].any():
                 firsts.setdefault(site.stack, own["n"])
-        names = np.array([f"<-{_REACH}", *(str(offset) for offset in range(-_REACH, _REACH + 1)), f">{_REACH}"])
+        names = np.array(offsets_to(RELATION_REACH))
         frames = []
         for stack, n in firsts.items():
             relation, direction, offset = n.nonzero()
@@ -137,7 +136,7 @@ class Syntax(Metric):
                 "accuracy": accuracy,
                 "ci_low": low,
                 "ci_high": high,
-                "baseline_offset": np.where(count > 0, offset - _REACH - 1, np.nan),
+                "baseline_offset": np.where(count > 0, offset - RELATION_REACH - 1, np.nan),
                 "baseline": baseline,
                 "p_value": mcnemar_greater((right - both).ravel(), base - both.ravel(), count),
                 "accuracy_null": self._null_accuracy(sums, right.shape),
@@ -174,7 +173,8 @@ def _slots(arcs: Tensor) -> Tensor:
     """Relation, direction and offset of all arcs in one direction, then of all in the other, as one number."""
     _, dependent, head, relation = arcs.unbind(1)
     direction = torch.arange(len(DIRECTIONS), device=arcs.device)[:, None]
-    column = torch.stack([head - dependent, dependent - head]).clamp(-_REACH - 1, _REACH + 1) + _REACH + 1
+    column = torch.stack([head - dependent, dependent - head]).clamp(-RELATION_REACH - 1, RELATION_REACH + 1)
+    column = column + RELATION_REACH + 1
     return ((relation * len(DIRECTIONS) + direction) * _WIDTH + column).flatten()
 
 
@@ -201,6 +201,6 @@ def most_frequent_offsets(n: Array) -> Array:
     Returns:
         Index into the offset axis; (relation, direction).
     """
-    preference = sorted(range(1, n.shape[2] - 1), key=lambda i: (abs(i - _REACH - 1), i))
+    preference = sorted(range(1, n.shape[2] - 1), key=lambda i: (abs(i - RELATION_REACH - 1), i))
     chosen: Array = np.array(preference)[n[:, :, preference].argmax(2)]
     return chosen

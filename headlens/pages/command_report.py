@@ -14,7 +14,9 @@ from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import HeadFacts
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import RecordedRun
+from headlens.tables.table_check import MEND, check_table
+from headlens.tables.table_schema import TableSchema
 
 Figures = Iterator[tuple[str, Figure | None]]
 Together = Iterator[tuple[str, Figure | pd.DataFrame | str | None]]
@@ -47,7 +49,7 @@ class CommandReport:
 
     Args:
         command: name of the command.
-        tables: the tables that figures are drawn from, with the columns they need.
+        tables: the tables that the command writes, by name.
         needed: names of the tables that no finished run lacks.
         figures: draws a run from its tables, figure by figure; with `no_figures` the pictures of the run are shown.
         captions: by name of the figure; a name with a suffix (`syntax_2`, `gates_encoder`) and no caption has that of
@@ -65,7 +67,7 @@ class CommandReport:
     """
 
     command: str = ""
-    tables: Mapping[str, Columns] = field(default_factory=dict)
+    tables: Mapping[str, TableSchema] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
     figures: Callable[[RecordedRun], Figures] = no_figures
     captions: Mapping[str, Caption] = field(default_factory=dict)
@@ -94,11 +96,11 @@ class CommandReport:
         if lacking:
             raise InputError(
                 f"{run.folder / lacking[0]}.csv is missing, which every finished run of {run.command} writes.",
-                "Run the command again, or leave this run out.",
+                MEND,
             )
-        for name, columns in self.tables.items():
+        for name, schema in self.tables.items():
             if name in run.tables:
-                columns.check(run.tables[name], run.folder / f"{name}.csv")
+                check_table(schema, run.tables[name], run.folder / f"{name}.csv")
         # Reads the files beside the tables, too: errors in them must come before anything is written.
         self.heads(run)
 

@@ -20,16 +20,11 @@ from headlens.metrics.accumulator import Accumulator, Array
 from headlens.relevance_propagation.relevance_session import HeadRelevance
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.statistics.weighted_means import ratio, spearman_by_row
+from headlens.tables.relevance_tables import CORRELATIONS, RELEVANCE
+from headlens.tables.shared_columns import ALL
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1
-COLUMNS = (
-    *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
-    *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
-    *("layer_raw", "layer_raw_low", "layer_raw_high", "same_output"),
-)
-CORRELATION_COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
-ALL = "all"
 Means = Mapping[Site, npt.NDArray[np.float64]]
 _HEADS, _FLOW, _OUTPUTS = "relevance", "conservation", "outputs"
 _ROUNDING = 1e-5  # of float32 after some layers, relative
@@ -125,7 +120,7 @@ class RelevanceSums:
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
         rows = rows.assign(rule=rule, target=target, same_output=self.identical > 0)
         heads = [h for s in present for h in s.heads]
-        return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in COLUMNS})
+        return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in RELEVANCE.names[4:]})
 
     def means(self, *, raw: bool = False) -> dict[Site, Array]:
         """The mean of normalised relevance, or of `raw`, by site, then its replicates: (1 + replicates, heads).
@@ -225,10 +220,10 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         others: the same for it.
 
     Returns:
-        `CORRELATION_COLUMNS`: `of` is `relevance`, or `magnitude` for absolute values; `scope` is `heads`, all heads of
-        the stack (or of all stacks: `all`), or `layers`, the mean over layers of the correlation between the heads of a
-        layer. `n` is the number of heads that have a relevance under both rules, the others are left out. Correlations
-        that do not exist are NaN.
+        Rows of correlations.csv without the model: `of` is `relevance`, or `magnitude` for absolute values; `scope` is
+        `heads`, all heads of the stack (or of all stacks: `all`), or `layers`, the mean over layers of the correlation
+        between the heads of a layer. `n` is the number of heads that have a relevance under both rules, the others are
+        left out. Correlations that do not exist are NaN.
     """
     stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
     rows = []
@@ -249,4 +244,4 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         for scope, values in correlations.items():
             low, high = map(float, percentile_interval(values[1:]))
             rows.append((stack, rule, other_rule, of, scope, n, values[0], low, high))
-    return pd.DataFrame(rows, columns=list(CORRELATION_COLUMNS))
+    return pd.DataFrame(rows, columns=CORRELATIONS.names[1:])

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, Figures
 from headlens.relevance_propagation.intervals_figure import raw_map, relevance_intervals, relevance_map
 from headlens.relevance_propagation.scatter_figure import rule_agreement
 from headlens.relevance_propagation.shares import rules_of_table
-from headlens.runs.reading import Columns
 
 
 def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
@@ -67,10 +65,3 @@ CAPTIONS = {
     ),
 }
 RELEVANCE_SOURCES = {"relevance": ("relevance",), "rule_agreement": ("relevance",)}
-RELEVANCE_COLUMNS = Columns(
-    keys=("layer", "head"),
-    numbers=("relevance", "ci_low", "ci_high"),
-    words={"model": (), "stack": STACKS, "rule": ()},
-    identity=("model", "stack", "layer", "head", "rule"),
-    optional=("raw", "raw_low", "raw_high"),
-)

@@ -22,11 +22,11 @@ from headlens.pages.page_tables import number_cell
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.roles.role_options import Thresholds
 from headlens.roles.syntax_verdicts import verdicts
+from headlens.tables.classify_tables import AGREEMENT, SCORES_OF_ROLES
 
 Marks = npt.NDArray[np.bool_]
 MOST_NOTES = 3  # pairs of models that are told of one by one
 MOST_NAMED = 6  # heads of a note
-COLUMNS = ["model", "other_model", "stack", "heads", "same", "kappa", "ci_low", "ci_high", "with_role"]
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
@@ -199,12 +199,6 @@ ROLES = (
 )
 
 
-ROLE_COLUMNS = [
-    *("stack", "role", "heads", "held", "layer", "head", "value", "score"),
-    *("needed", "null", "above_threshold"),
-]
-
-
 class Candidate(NamedTuple):
     """A role and how near a head is to it.
 
@@ -293,7 +287,7 @@ def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
                 known |= {"layer": row["layer"], "head": row["head"], "value": role.value, "score": role.share}
                 known |= {"needed": role.needed, "null": role.null}
     records = [{"stack": stack, "role": name} | known for (stack, name), known in best.items()]
-    return pd.DataFrame(records, columns=ROLE_COLUMNS)
+    return pd.DataFrame(records, columns=SCORES_OF_ROLES.names[1:])
 
 
 def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> Iterator[list[Candidate]]:
@@ -451,7 +445,7 @@ def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
                 with_role = int(((roles[0] != "none") | (roles[1] != "none")).sum())
                 numbers = (len(both), int((roles[0] == roles[1]).sum()), *_kappa(*roles), with_role)
                 rows.append([one, other, stack, *numbers])
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return AGREEMENT.frame(rows)
 
 
 def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, float]:

@@ -13,7 +13,8 @@ from matplotlib.text import Text
 from headlens.analyses.report.registry import report_of
 from headlens.files import read_csv, write_csv
 from headlens.plots.export import write_figure
-from headlens.runs.reading import WORDS, read_recorded
+from headlens.runs.reading import read_recorded
+from headlens.tables.every_table import word_columns
 from headlens.visible_text import visible_text
 
 from .conftest import Headlens
@@ -45,7 +46,7 @@ def test_no_word_is_a_formula(command: str, headlens: Headlens, made: Any, tiny_
     done = headlens(command, made("local") if has_task else tiny_bert, *options, "--out", "run")
     assert done.code == 0, done.err
     for path in Path("run").glob("*.csv"):
-        frame = read_csv(path, words=WORDS)
+        frame = read_csv(path, word_columns(command, path.stem))
         for name in {*FREE} & {*frame.columns}:
             frame[name] = frame[name].map(lambda word: f"{word}{HOSTILE}", na_action="ignore")
         write_csv(frame, path)

@@ -21,8 +21,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.learned_tables import SPANS_COLUMNS
-from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS, fine_tuned
+from headlens.analyses.masks.study import fine_tuned
 from headlens.attention.persistent_edit import persistent_edit_of
 from headlens.attention.sites import find_sites
 from headlens.attention_masks.attention_mask import AttentionMask
@@ -34,6 +33,7 @@ from headlens.learning.training_run import CheckpointFolder, measure
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel, load
 from headlens.pages.formatting import DIFFERENCE
+from headlens.tables.mask_tables import DRAWS, MASK_TRAININGS, SPANS
 from headlens_cli.masks import study_tables
 
 Headlens = Callable[..., Any]
@@ -79,7 +79,7 @@ def test_tables_and_figures(run: Headlens, patterns: tuple[str, ...], layers: tu
     done = run(*sum(named, ()), "--seeds", seeds, *ONE, "--learning-rate", "1e-5")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/masks.csv")
-    assert list(rows.columns) == MASKS_COLUMNS
+    assert list(rows.columns) == MASK_TRAININGS.names
     # all, without the diagonal, as many at random; patterns in layers, with the diagonal and without
     assert rows.groupby("seed").size().tolist() == [3 + 2 * len(patterns) * len(layers)] * seeds
     assert set(rows["layers"].astype(str)) == {"all", *layers}
@@ -501,7 +501,7 @@ def test_spans_that_are_learned(run: Headlens, headlens: Headlens, thorough: boo
     assert rows.loc[(names[0], "dropped"), "sparsity_texts"] > loose["sparsity_texts"]
     assert pd.isna(strict["degree_neighbour"])
     assert rows[["value", "ci_low", "ci_high"]].notna().all(axis=None)
-    assert list(spans.columns) == SPANS_COLUMNS
+    assert list(spans.columns) == SPANS.names
     assert not Path("run/degrees.csv").exists()
     layer = int(spans["layer"].unique().item())
     own = spans[(spans["pattern"] == names[1]) & spans["diagonal"]].sort_values("head")
@@ -622,7 +622,7 @@ def test_draws_from_learned_degrees_of_all_kinds(run: Headlens, headlens: Headle
     rows, draws, degrees = (pd.read_csv(f"run/{name}.csv") for name in ("masks", "draws", "degrees"))
     names = [f"degrees:mu={mu},kinds=neighbour+global+random" for mu in ((0, 1000) if thorough else (1000,))]
     assert list(rows["pattern"]) == ["full", *names]
-    assert list(draws.columns) == DRAWS_COLUMNS
+    assert list(draws.columns) == DRAWS.names
     assert list(zip(draws["pattern"], draws["draw"], strict=True)) == [(name, n) for name in names for n in range(3)]
     chosen = degrees[degrees["chosen"]].groupby(["pattern", "kind"])["degree"].mean()
     for kind in ("neighbour", "global", "random"):

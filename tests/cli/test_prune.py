@@ -20,12 +20,12 @@ from scipy import stats
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
-from headlens.analyses.prune.sweep import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
 from headlens.errors import Interrupted
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
 from headlens.learning.training_run import CheckpointFolder
 from headlens.statistics.non_inferiority import share_loss_p
+from headlens.tables.prune_tables import GATES, ROLES_KEPT, SWEEP
 from headlens.tasks.evaluation import EvaluationOptions
 
 Headlens = Callable[..., Any]
@@ -44,8 +44,8 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
     done = run(*STRONG)
     assert done.code == 0, done.err
     gates, sweep = pd.read_csv("run/gates.csv"), pd.read_csv("run/sweep.csv")
-    assert gates.columns.tolist() == GATE_COLUMNS
-    assert sweep.columns.tolist() == SWEEP_COLUMNS
+    assert gates.columns.tolist() == GATES.names
+    assert sweep.columns.tolist() == SWEEP.names
     assert sweep["run"].tolist() == ["unpruned", "penalty-0", "penalty-0.05"]
     assert gates.groupby("run", sort=False).size().to_dict() == {"penalty-0": 12, "penalty-0.05": 12}
     assert gates["step"].unique().tolist() == [0, 4, 8]
@@ -285,7 +285,7 @@ def test_roles_before_and_after(run: Headlens) -> None:
     assert done.code == 0, done.err
     assert "No roles are assigned" not in done.out
     roles, sweep = pd.read_csv("run/roles.csv"), pd.read_csv("run/sweep.csv")
-    assert roles.columns.tolist() == ROLE_COLUMNS
+    assert roles.columns.tolist() == ROLES_KEPT.names
     assert len(roles) == 2 * 4
     assert roles.groupby("run")["kept"].sum().tolist() == sweep["heads_encoder"].tolist()[1:]
     # Heads without a role have an empty one, too.

@@ -22,14 +22,13 @@ import headlens as package
 from headlens.analyses.sparsefinder import pareto_points as sparsity_sweep
 from headlens.analyses.sparsefinder import recipe as run_sparsefinder
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
-from headlens.analyses.sparsefinder.tables import METRICS_COLUMNS, PARETO_COLUMNS
 from headlens.attention.capture import Capture
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.errors import Interrupted
+from headlens.tables.sparsefinder_tables import GOLD, METRICS, PARETO
 from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
@@ -98,7 +97,7 @@ def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
 
 
 def assert_compared_with_attention_itself(metrics: pd.DataFrame) -> None:
-    assert metrics.columns.tolist() == ["model", *METRICS_COLUMNS]
+    assert metrics.columns.tolist() == ["model", *METRICS.names[1:]]
     itself = metrics["method"] == GOLD
     # Where neither changes its answer, there is none.
     assert metrics["verdict"].notna().any()
@@ -116,7 +115,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert done.code == 0, done.err
     tables = written("run")
     pareto = tables["pareto"]
-    assert pareto.columns.tolist() == [*PARETO_COLUMNS, "attention"]
+    assert pareto.columns.tolist() == PARETO.names[:-1]
     whole, heads = pareto[pareto["head"].isna()], pareto[pareto["head"].notna()]
     assert set(whole["method"]) == METHODS | {GOLD}
     # A head of a layer is a row at every point, and the whole model is their mean.

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 
 import headlens as package
-from headlens.analyses.dam.sweep import SWEEP_COLUMNS
 from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.errors import Interrupted
 from headlens.learning.training_run import CheckpointFolder
+from headlens.tables.mask_tables import SWEEP_OF_MASKS
 
 Headlens = Callable[..., Any]
 BRIEF = ("--steps", 6, "--batch-tokens", 150, "--training-args", "log-every=3", "--data-args", "longest=40")
@@ -62,7 +62,7 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     done = run("--law", "per-layer", "--learning-rate", "1e-5")
     assert done.code == 0, done.err
     sweep, sparsity, positions, importance, log = (pd.read_csv(f"run/{name}.csv") for name in TABLES)
-    assert sweep.columns.tolist() == SWEEP_COLUMNS
+    assert sweep.columns.tolist() == SWEEP_OF_MASKS.names
     assert sweep["run"].tolist() == ["plain", "unmasked", *RUNS]
     for row in sweep.iloc[2:].to_dict("records"):
         kept = load_file(f"run/{row['mask']}")["allowed"]

@@ -14,7 +14,6 @@ from headlens.errors import InputError
 from headlens.files import read_csv, write_csv
 from headlens.findings.layer_smoothness import (
     NAME,
-    SMOOTHNESS_COLUMNS,
     smoothness_figure,
     smoothness_notes,
     smoothness_on_console,
@@ -22,8 +21,10 @@ from headlens.findings.layer_smoothness import (
     smoothness_table,
 )
 from headlens.plots.head_grid import Grid
-from headlens.runs.reading import WORDS, RecordedRun
+from headlens.runs.reading import RecordedRun
 from headlens.statistics.grid_smoothness import depth_correlation, difference, morans_i
+from headlens.tables.classify_tables import SMOOTHNESS
+from headlens.tables.table_check import check_table
 
 COLUMNS = [
     *("model", "other_model", "stack", "quantity", "statistic"),
@@ -136,15 +137,15 @@ def test_heads_too_few_for_any_statistic_are_told_nowhere() -> None:
 
 def test_the_table_is_read_back_and_checked(tmp_path: Path, table: pd.DataFrame) -> None:
     write_csv(table, tmp_path / "smoothness.csv")
-    read = read_csv(tmp_path / "smoothness.csv", words=WORDS)
-    assert REPORT.tables[NAME] is SMOOTHNESS_COLUMNS
-    SMOOTHNESS_COLUMNS.check(read, tmp_path / "smoothness.csv")
+    read = read_csv(tmp_path / "smoothness.csv", words=SMOOTHNESS.words)
+    assert REPORT.tables[NAME] is SMOOTHNESS
+    check_table(SMOOTHNESS, read, tmp_path / "smoothness.csv")
     one, other = (smoothness_overview([RecordedRun(Path("run"), "run", {}, {NAME: own})]) for own in (table, read))
     assert one == other
     assert smoothness_figure(read) is not None
     for column, cell in (("p_value", 2.0), ("statistic", "x"), ("layers", 1.5)):
         with pytest.raises(InputError, match=column):
-            SMOOTHNESS_COLUMNS.check(read.astype({column: object}).assign(**{column: cell}), tmp_path)
+            check_table(SMOOTHNESS, read.astype({column: object}).assign(**{column: cell}), tmp_path)
 
 
 @pytest.mark.parametrize("damage", rest_slow(["x", None, np.inf, -1.5, "without"]))
@@ -157,9 +158,9 @@ def test_a_damaged_table_is_refused_or_shown(
         if damage != "without":
             other.loc[other.index[:rows], column] = damage
         other.to_csv(tmp_path / "smoothness.csv", index=False)
-        read = read_csv(tmp_path / "smoothness.csv", words=WORDS)
+        read = read_csv(tmp_path / "smoothness.csv", words=SMOOTHNESS.words)
         try:
-            SMOOTHNESS_COLUMNS.check(read, tmp_path / "smoothness.csv")
+            check_table(SMOOTHNESS, read, tmp_path / "smoothness.csv")
         except InputError:
             continue
         smoothness_figure(read)

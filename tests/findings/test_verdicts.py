@@ -10,14 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.dam.sweep import SWEEP_COLUMNS as DAM_COLUMNS
 from headlens.analyses.masks.options import StudyRequest
-from headlens.analyses.masks.study import MASKS_COLUMNS
 from headlens.analyses.prune.options import PenaltySweepOptions
-from headlens.analyses.prune.sweep import SWEEP_COLUMNS as PRUNE_COLUMNS
 from headlens.analyses.report.registry import report_of
 from headlens.analyses.sparsefinder.options import MetricOptions
-from headlens.analyses.sparsefinder.tables import METRICS_COLUMNS
 from headlens.errors import InputError, OptionError
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,
@@ -33,6 +29,10 @@ from headlens.runs.reading import RecordedRun
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.non_inferiority import share_loss_p
 from headlens.statistics.paired_tests import mcnemar
+from headlens.tables.mask_tables import MASK_TRAININGS, SWEEP_OF_MASKS
+from headlens.tables.prune_tables import SWEEP
+from headlens.tables.sparsefinder_tables import METRICS
+from headlens.tables.table_check import check_table
 from headlens.tasks.catalogue import find_task
 
 UNDECIDED = {"delta": -0.02, "delta_low": -0.084, "delta_high": 0.04, "p_value": 0.5, "p_margin": 0.4}
@@ -134,7 +134,7 @@ def prune(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
         }
         for n in range(len(rows) + 1)
     ]
-    table = sweep(*(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=PRUNE_COLUMNS)
+    table = sweep(*(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=SWEEP.names)
     return {"sweep": with_family_verdicts(table)}
 
 
@@ -143,7 +143,9 @@ def dam(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
         {"run": "plain"},
         *({"run": f"penalty-{n}", "penalty": n, "sparsity_texts": 0.5} for n in range(len(rows))),
     ]
-    table = sweep(*(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=DAM_COLUMNS)
+    table = sweep(
+        *(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=SWEEP_OF_MASKS.names
+    )
     return {"sweep": with_family_verdicts(table)}
 
 
@@ -154,7 +156,8 @@ def masks(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
         *(about | {"pattern": f"window:{n}", "sparsity_texts": 0.5} for n in range(len(rows))),
     ]
     table = sweep(
-        *(name | row for name, row in zip(named, (NOTHING | {"value": 0.8}, *rows), strict=True)), columns=MASKS_COLUMNS
+        *(name | row for name, row in zip(named, (NOTHING | {"value": 0.8}, *rows), strict=True)),
+        columns=MASK_TRAININGS.names,
     )
     return {"masks": with_family_verdicts(table, ["seed"])}
 
@@ -163,7 +166,7 @@ def sparsefinder(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:
     about = {"stack": "encoder", "parameter": "threshold", "value_of_parameter": 1.5, "window": 3, "global_tokens": 0}
     named = [about | {"method": "entmax"}, *(about | {"method": "distance", "task_sparsity": 0.5} for _ in rows)]
     table = sweep(
-        *(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=["model", *METRICS_COLUMNS]
+        *(name | row for name, row in zip(named, (NOTHING, *rows), strict=True)), columns=["model", *METRICS.names[1:]]
     )
     return {"metrics": with_family_verdicts(table, ["stack"])}
 
@@ -218,17 +221,17 @@ def test_page_tables_have_differences_and_verdicts(command: str) -> None:
 def test_tables_with_half_of_the_columns_are_refused(command: str) -> None:
     made, _ = TAKEN[command]
     ((name, table),) = made(UNDECIDED).items()
-    columns = report_of(command).tables[name]
-    filled = table.fillna(dict.fromkeys(columns.numbers, 0))
+    schema = report_of(command).tables[name]
+    filled = table.fillna({column.name: 0 for column in schema.columns if not column.optional})
     for damaged, message in (
         (filled.drop(columns="margin"), "no column margin"),
         (filled.assign(verdict="maybe"), "column verdict"),
         (filled.assign(p_margin="x"), "column p_margin"),
     ):
         with pytest.raises(InputError, match=message):
-            columns.check(damaged, Path("table.csv"))
-    columns.check(filled, Path("table.csv"))
-    columns.check(filled.drop(columns=list(SWEEP_VERDICT)), Path("table.csv"))
+            check_table(schema, damaged, Path("table.csv"))
+    check_table(schema, filled, Path("table.csv"))
+    check_table(schema, filled.drop(columns=list(SWEEP_VERDICT)), Path("table.csv"))
 
 
 def test_means_of_seeds_have_a_bound_and_no_verdict() -> None:

@@ -11,8 +11,8 @@ import torch
 from headlens.analyses.dam.report import known_positions
 from headlens.attention.sites import Site
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions
-from headlens.attention_masks.named_masks import CLASSES
-from headlens.learning.mask_learning import POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
+from headlens.learning.mask_learning import LearnedMask
+from headlens.tables.mask_tables import CLASSES, HEADS_OF_MASKS, POSITIONS_OF_MASKS
 
 SITES = [Site("encoder", layer, 2, f"layer{layer}") for layer in range(2)]
 
@@ -44,7 +44,7 @@ def test_positions_by_class_and_offset(
     n = 8
     mask = learned(LearnedMaskOptions(n, structured=structured, per_layer=per_layer, diagonal=diagonal))
     found = mask.positions(window, longest)
-    assert found.columns.tolist() == POSITION_COLUMNS
+    assert found.columns.tolist() == [name for name in POSITIONS_OF_MASKS.names if name != "penalty"]
     assert len(found) == (4 if per_layer else 2) * (len(CLASSES) + n - 2)
     for row in found.to_dict("records"):
         layer = 0 if pd.isna(row["layer"]) else row["layer"]
@@ -90,7 +90,7 @@ def test_classes_without_positions_have_no_row() -> None:
 def test_sparsity_is_the_share_of_masked_positions() -> None:
     mask = learned(LearnedMaskOptions(6, structured=True, per_layer=True, diagonal=False))
     found = mask.sparsities()
-    assert found.columns.tolist() == SPARSITY_COLUMNS
+    assert found.columns.tolist() == [name for name in HEADS_OF_MASKS.names if name != "penalty"]
     assert found["layer"].tolist() == [0, 0, 1, 1, pd.NA]
     for row in found.to_dict("records")[:-1]:
         own = mask.file.allowed[row["layer"], row["head"]]

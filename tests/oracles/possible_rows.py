@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.commands import commands
 from headlens.analyses.masks.recipe import study_cases
-from headlens.analyses.masks.study import DRAWS_COLUMNS, MASKS_COLUMNS
-from headlens.analyses.prune.sweep import SWEEP_COLUMNS
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
 from headlens.analyses.sparsefinder.figures import LOOKS
-from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS
-from headlens.analyses.sparsefinder.pareto_points import BLOCK, GOLD
+from headlens.analyses.sparsefinder.pareto_points import BLOCK
 from headlens.errors import OptionError
-from headlens.findings.layer_smoothness import SMOOTHNESS_COLUMNS
-from headlens.metrics.syntax import DIRECTIONS
+from headlens.tables.ablation_tables import PRUNING
+from headlens.tables.classify_tables import DIRECTIONS, SMOOTHNESS, SMOOTHNESS_STATISTICS
+from headlens.tables.mask_tables import DRAWS, MASK_TRAININGS
+from headlens.tables.prune_tables import SWEEP
+from headlens.tables.sparsefinder_tables import AREAS, GOLD
 from headlens.tasks.catalogue import CATALOGUE
 
 # What config.json of a BERT and of an ALBERT have.
@@ -91,7 +90,7 @@ def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
             degrees = {}
         cells = {"pattern": str(case.mask), "layers": case.layers or "all", "control": case.diagonal, "seed": case.seed}
         cells |= {"task": task, "metric": metric, "diagonal": case.diagonal != "dropped"}
-        rows.append(_ones(MASKS_COLUMNS, **cells, **degrees))
+        rows.append(_ones(MASK_TRAININGS.names, **cells, **degrees))
     return rows
 
 
@@ -101,7 +100,7 @@ def _draws(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     rows = pd.DataFrame(_masks(recipe, step))
     rows = rows[rows["pattern"].isin(learned)].to_dict("records")
     cells = product(rows, range(study.degrees.draws))
-    return [_ones(DRAWS_COLUMNS, draw=draw) | {k: row[k] for k in DRAWS_COLUMNS if k in row} for row, draw in cells]
+    return [_ones(DRAWS.names, draw=draw) | {k: row[k] for k in DRAWS.names if k in row} for row, draw in cells]
 
 
 def _patterns(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
@@ -120,7 +119,7 @@ def _gates(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     inits = ["trained", *["scratch"] * request.sweep.from_scratch]
     metrics = _reported(request.lesson.data.task)
     cells = product((np.nan, *request.sweep.lambdas), inits, metrics)
-    return [_ones(SWEEP_COLUMNS, penalty=penalty, init=init, metric=metric) for penalty, init, metric in cells]
+    return [_ones(SWEEP.names, penalty=penalty, init=init, metric=metric) for penalty, init, metric in cells]
 
 
 def _syntax(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
@@ -139,9 +138,8 @@ def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 def _smoothness(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     models = _labels(recipe, step)
     quantities = ("confidence", "confidence_all") if step.command == "classify" else ("delta",)
-    statistics = SMOOTHNESS_COLUMNS.words["statistic"]
-    numbers = dict.fromkeys(SMOOTHNESS_COLUMNS.numbers, 1.0)
-    of_one = [(name, np.nan, how) for name, how in product(models, statistics)]
+    numbers = dict.fromkeys(SMOOTHNESS.names[len(SMOOTHNESS.identity) :], 1.0)
+    of_one = [(name, np.nan, how) for name, how in product(models, SMOOTHNESS_STATISTICS)]
     # The later model less the earlier one.
     pairs = [(b, a, "depth_correlation") for a, b in combinations(models, 2)]
     return [
@@ -154,7 +152,7 @@ def _pruned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     request = request_of(recipe, step)
     metric = CATALOGUE[request.data.task].task.metrics[0]
     cells = product(_labels(recipe, step), (0, *request.pruning.prune), request.pruning.strategies)
-    return [_ones(PRUNING_COLUMNS, model=name, n_pruned=n, strategy=how, metric=metric) for name, n, how in cells]
+    return [_ones(PRUNING.names, model=name, n_pruned=n, strategy=how, metric=metric) for name, n, how in cells]
 
 
 def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
@@ -162,7 +160,7 @@ def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     stacks = ("encoder", "decoder", "cross") if begins_with == "new:marian-base" else ("encoder",)
     blocks = request_of(recipe, step).grid.block_size is not None
     names = product(stacks, (GOLD, *(name for name in LOOKS if blocks or not name.startswith(BLOCK))))
-    return [_ones(AREAS_COLUMNS, stack=stack, method=method, quality="recall") for stack, method in names]
+    return [_ones(AREAS.names[2:], stack=stack, method=method, quality="recall") for stack, method in names]
 
 
 def _labels(recipe: PaperRecipe, step: Step) -> list[str]:

@@ -16,13 +16,13 @@ from scipy import stats
 from headlens.attention.sites import Site
 from headlens.heads import Stack
 from headlens.relevance_propagation.aggregation import (
-    CORRELATION_COLUMNS,
     RelevanceSums,
     raw_correlations,
     rule_correlations,
 )
 from headlens.relevance_propagation.relevance_session import HeadRelevance
 from headlens.statistics.weighted_means import spearman_by_row
+from headlens.tables.relevance_tables import CORRELATIONS
 
 Floats = npt.NDArray[np.float64]
 values = st.integers(-4, 4).map(float)
@@ -57,7 +57,7 @@ def test_scopes_stacks_and_magnitudes(sites: list[Site]) -> None:
     one = {s: generator.normal(size=(50, s.n_heads)) for s in sites}
     two = {s: v + generator.normal(size=v.shape) for s, v in one.items()}
     rows = rule_correlations("epsilon", one, "taylor", two)
-    assert tuple(rows.columns) == CORRELATION_COLUMNS
+    assert list(rows.columns) == CORRELATIONS.names[1:]
     assert rows.groupby(["stack", "of", "scope"]).size().eq(1).all()
     assert set(rows["stack"]) == {"encoder", "cross", "all"}
     found = rows.set_index(["stack", "of", "scope"])

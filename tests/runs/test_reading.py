@@ -3,15 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from made_runs import change_record, classify_tables, write_classification, write_hostile, write_other
 from tiers import rest_slow
 
 from headlens.errors import InputError
-from headlens.files import read_csv
-from headlens.runs.reading import Columns, read_recorded
+from headlens.runs.reading import read_recorded
 
 
 @pytest.fixture
@@ -146,88 +144,3 @@ def test_records_of_any_shape_are_endured(tmp_path: Path, record: dict[str, Any]
     assert found.models == ["unknown"]
     assert found.corpus == {}
     assert found.argument("x", 1) == 1
-
-
-COLUMNS = Columns(("layer",), ("share",), {"model": (), "stack": ("encoder", "cross")})
-GOOD = pd.DataFrame({"model": ["a", "b"], "stack": ["encoder", "cross"], "layer": [0, 1], "share": [0.5, None]})
-KINDS = Columns(
-    numbers=("p", "n"), words={"model": ()}, counts=("n",), shares=("p",), truths=("kept",), filled=("model",)
-)
-MADE = pd.DataFrame({"model": ["a", "b"], "p": [0.5, None], "n": [0, 7], "kept": [True, None]})
-MADE = MADE.assign(more=[None, 1.5], roles=["none", "1"], drawn=[True, False])
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"layer": [0, -1]}, "3: column layer holds '-1'; expected a whole number from 0 to 4096."),
-        ({"layer": [0.5, 1]}, "2: column layer holds '0.5'; expected a whole number from 0 to 4096."),
-        ({"layer": [0, None]}, "3: column layer is empty; expected a whole number from 0 to 4096."),
-        ({"layer": [0, 10**12]}, "3: column layer holds '1000000000000'; expected a whole number from 0 to 4096."),
-        ({"layer": ["x", "y"]}, "2: column layer holds 'x'; expected a whole number from 0 to 4096."),
-        ({"share": [0.5, -np.inf]}, "3: column share holds '-inf'; expected a finite number."),
-        ({"share": [0.5, "abc"]}, "3: column share holds 'abc'; expected a finite number."),
-        ({"stack": ["encoder", "upper"]}, "3: column stack holds 'upper'; expected one of encoder, cross."),
-        ({"stack": [None, "cross"]}, "2: column stack is empty; expected one of encoder, cross."),
-    ],
-)
-def test_cells_that_cannot_be(change: dict[str, Any], words: str) -> None:
-    path = Path("run/heads.csv")
-    COLUMNS.check(GOOD, path)
-    with pytest.raises(InputError) as found:
-        COLUMNS.check(GOOD.assign(**change), path)
-    assert found.value.message == f"run/heads.csv:{words}"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"p": [0.5, -0.1]}, "3: column p holds '-0.1'; expected a number from 0 to 1."),
-        ({"n": [1.5, 1]}, "2: column n holds '1.5'; expected a whole number of at least 0."),
-        ({"model": ["a", None]}, "3: column model is empty; expected a word."),
-        ({"kept": [True, "Fals"]}, "3: column kept holds 'Fals'; expected True or False."),
-        # what nobody declared
-        ({"more": ["\x000.5", 1.5]}, "2: column more holds '\\x000.5'; expected a number or truth value."),
-        ({"more": [1.5, np.inf]}, "3: column more holds 'inf'; expected a finite number."),
-        ({"drawn": ["x", "False"]}, "2: column drawn holds 'x'; expected a number or truth value."),
-    ],
-)
-def test_cells_of_another_kind(change: dict[str, Any], words: str) -> None:
-    KINDS.check(MADE, Path("x.csv"))
-    with pytest.raises(InputError) as found:
-        KINDS.check(MADE.assign(**change), Path("x.csv"))
-    assert found.value.message == f"x.csv:{words}"
-
-
-def test_the_line_is_that_of_an_editor(tmp_path: Path) -> None:
-    """Quoted cells go on over lines, and blank lines are no rows."""
-    path = tmp_path / "heads.csv"
-    path.write_text('model,stack,layer,share\n"a\nb",encoder,0,\n\n"c\nd",cross,x,\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"heads\.csv:5: column layer holds 'x'"):
-        COLUMNS.check(read_csv(path), path)
-
-
-def test_missing_columns_are_named() -> None:
-    with pytest.raises(InputError, match=r"^x\.csv: no column layer, model\."):
-        COLUMNS.check(GOOD.drop(columns=["layer", "model"]), Path("x.csv"))
-
-
-def test_a_row_is_there_once() -> None:
-    columns = Columns(("layer",), identity=("model", "layer"))
-    twice = pd.DataFrame({"model": ["a", "b", "a"], "layer": [0, 0, 0]})
-    columns.check(twice.iloc[:2], Path("x.csv"))
-    with pytest.raises(InputError, match=r"^x\.csv:4: a row for a, 0 appears twice\."):
-        columns.check(twice, Path("x.csv"))
-
-
-def test_later_columns_tell_rows_apart_where_they_are() -> None:
-    columns = Columns(("layer",), identity=("layer",), later_identity=("kind",))
-    columns.check(pd.DataFrame({"layer": [0, 1]}), Path("x.csv"))
-    table = pd.DataFrame({"layer": [0, 0, 0], "kind": ["global", "random", "global"]})
-    columns.check(table.iloc[:2], Path("x.csv"))
-    with pytest.raises(InputError, match=r"^x\.csv:4: a row for 0, global appears twice\."):
-        columns.check(table, Path("x.csv"))
-
-
-def test_an_empty_table_is_fine() -> None:
-    COLUMNS.check(GOOD.iloc[:0], Path("x.csv"))

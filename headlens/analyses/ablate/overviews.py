@@ -18,7 +18,6 @@ from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significan
 from headlens.analyses.ablate.options import FEWEST
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    VERDICTS,
     VERDICTS_TOLD,
     counts_text,
     foremost,
@@ -37,6 +36,7 @@ from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_ce
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import NEEDED
+from headlens.tables.shared_columns import VERDICTS
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MOST = 10  # heads of a model

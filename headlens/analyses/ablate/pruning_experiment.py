@@ -35,6 +35,7 @@ from headlens.runs.progress import Advance
 from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
+from headlens.tables.ablation_tables import PRUNING
 from headlens.tasks.evaluation import estimate, paired_comparison
 from headlens.tasks.task import Floats
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
@@ -42,11 +43,6 @@ from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 NONE = "none"  # the row of the whole model
 # The strategy, the seed of a random order (else None), and the heads in the order they went.
 ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
-PRUNING_COLUMNS = [
-    *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
-    *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
-    *("p_holm", *VERDICT_COLUMNS, "chance"),
-]
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,7 @@ class PruningExperiment:
         if self.examples.task.constant(baseline, self.metric):
             told = without_verdicts(told)
         more = told[["p_holm", *VERDICT_COLUMNS[1:]]]
-        table = table.drop(columns="n_to_decide").join(more)[PRUNING_COLUMNS[1:]]
+        table = table.drop(columns="n_to_decide").join(more)[PRUNING.names[1:]]
         return table, np.stack([model.records for model in models])
 
     def _row(

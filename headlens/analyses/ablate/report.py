@@ -9,12 +9,11 @@ import pandas as pd
 from headlens.analyses.ablate import overviews
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
 from headlens.findings import layer_smoothness
-from headlens.findings.verdicts import VERDICT_COLUMNS, VERDICTS
-from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import RecordedRun
+from headlens.tables.every_table import TABLES
 
 
 def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
@@ -89,26 +88,7 @@ CAPTIONS = {
 
 REPORT = CommandReport(
     "ablate",
-    tables={
-        "ablation": Columns(
-            keys=("layer", "head"),
-            numbers=("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
-            words={"model": (), "stack": STACKS, "task": (), "metric": (), "mode": (), "verdict": VERDICTS},
-            filled=("metric",),
-            identity=("model", "mode", "stack", "layer", "head"),
-            together=(VERDICT_COLUMNS,),
-        ),
-        layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_COLUMNS,
-        "pruning": Columns(
-            keys=("n_pruned", "n_heads"),
-            numbers=("seed", "value", "ci_low", "ci_high", "parameters", "speedup"),
-            words={"model": (), "task": (), "metric": (), "strategy": (), "verdict": VERDICTS},
-            filled=("metric",),
-            identity=("model", "strategy", "seed", "n_pruned"),
-            together=(("delta", "delta_low", "delta_high", "p_value", "ranking_value", "n"), VERDICT_COLUMNS),
-            optional=("chance",),
-        ),
-    },
+    tables=TABLES["ablate"],
     needed=("ablation",),
     figures=lambda run: ablation_figures(run.tables),
     captions=CAPTIONS,

@@ -23,12 +23,13 @@ from headlens.metrics.accumulator import Accumulator
 from headlens.models.loading import LoadedModel
 from headlens.plots.head_grid import float_column
 from headlens.relevance_propagation import targets
-from headlens.relevance_propagation.figures import RELEVANCE_COLUMNS
 from headlens.relevance_propagation.importance import ImportanceSession, add, importances
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.shares import described, requested_rule
 from headlens.runs.checkpoint import IDENTITY, packed, unpacked
 from headlens.runs.reading import read_recorded
+from headlens.tables.relevance_tables import RELEVANCE
+from headlens.tables.table_check import check_table
 from headlens.tasks.classification import SentenceSimilarity
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.reader import Reader
@@ -291,7 +292,7 @@ class RecordedRelevance:
                 "Name a run of headlens relevance, or of headlens classify --relevance.",
             )
         table = run.tables["relevance"]
-        RELEVANCE_COLUMNS.check(table, folder / "relevance.csv")
+        check_table(RELEVANCE, table, folder / "relevance.csv")
         _, rows = requested_rule(table)
         same = [model for model in run.models if run.weights_of(model) == loaded.weight_hash]
         if not same:

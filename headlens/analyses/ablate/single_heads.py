@@ -11,21 +11,18 @@ import pandas as pd
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
-from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
+from headlens.findings.verdicts import margin_of, with_verdicts, without_verdicts
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import PairedComparison
+from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, paired_comparison
 from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Examples
 
 How = Callable[[Mode], AbstractContextManager[TaskSweep]]
-ABLATION_COLUMNS = [
-    *("model", "task", "metric", "mode", *KEY_COLUMNS),
-    *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm", *VERDICT_COLUMNS),
-]
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def ablation_table(
         margin: the smallest loss that matters; None for the usual one, see `headlens.tasks.task_options.usual_margin`.
 
     Returns:
-        Columns `ABLATION_COLUMNS` without `model`: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
+        Rows of ablation.csv without the model: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
         paired 95 % interval; where the metric is the share of examples that are right, this is the score interval and
         `p_value` McNemar's exact test, otherwise both are those of the paired bootstrap, see `Comparison`; `p_holm` is
         corrected for the number of heads (Holm 1979). `p_margin` is of the hypothesis that the loss is `margin` or
@@ -109,4 +106,4 @@ def ablation_table(
     }
     rows = with_verdicts(rows.assign(**told), tested)
     table = HeadTable(without_verdicts(rows) if task.constant(records.intact, metric) else rows)
-    return table.rows[ABLATION_COLUMNS[1:]]
+    return table.rows[ABLATION.names[1:]]

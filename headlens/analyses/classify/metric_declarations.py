@@ -6,7 +6,7 @@ A run records them, so that a page is drawn without the metrics themselves, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,12 @@ from headlens.plots.style import DIVERGING
 from headlens.roles.role_rules import ROLES, is_even
 from headlens.runs.reading import RecordedRun
 from headlens.runs.run_record import RUN_FILE
+from headlens.tables.table_schema import TableColumn, number, optional
 
 if TYPE_CHECKING:
     from headlens.metrics.metric import Metric
 
+_NOT_DRAWN = {"tokens", "distance"}  # columns of heads.csv that no figure is drawn from
 _DIFFERENCE = " difference"  # a column that no table has
 _NOTABLE = 0.1  # the least at which a difference has the darkest colour
 # Types of the fields of declarations, as JSON has them.
@@ -138,6 +140,19 @@ class MetricDeclaration:
             return f"\n({', '.join(told)})" if told else ""
 
         return paired_maps(heads, shown, scales, self.title, remark)
+
+
+def measured_columns(declarations: Iterable[MetricDeclaration]) -> tuple[TableColumn, ...]:
+    """Returns the columns of heads.csv that metrics fill, with ends of intervals and numbers of the null head."""
+    columns: list[TableColumn] = []
+    for column in (column for declaration in declarations for column in declaration.columns):
+        told = column.contract and column.name not in _NOT_DRAWN
+        columns.append(number(column.name, column.about, column.unit, optional=not told))
+        ends = (f"End of the 95 % interval of `{column.name}`.", column.unit)
+        null = (f"`{column.name}` of a head with uniform attention.", column.unit)
+        columns += optional(*(number(name, *ends) for name in column.names[1:]))
+        columns += optional(*(number(name, *null) for name in column.null_names))
+    return tuple(columns)
 
 
 def _checked(kind: Any, record: Any) -> Any:

@@ -16,14 +16,13 @@ from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
 from headlens.plots.style import BLUE, INK, PALE_BLUE, TICK_SIZE, VERMILION
+from headlens.tables.classify_tables import REACH, offsets_to
 
-OFFSETS = ("<-8", *map(str, range(-8, 9)), ">8")
+OFFSETS = offsets_to(REACH)
 _TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of the words around all panels
 _NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
 _HEAD_SIZE = 5.0  # points
 MOST = 12  # relations
-_REACH = 63  # of `relation_offsets.csv`, whose ends hold all that is farther
-TOLD_OFFSETS = (f"<-{_REACH}", *map(str, range(-_REACH, _REACH + 1)), f">{_REACH}")
 _UP = "dep->head"
 _FARTHEST = 8
 _SLOT, _PANEL = 1.6, 1.25  # inches: width and height of a panel of a relation

@@ -10,11 +10,15 @@ import pandas as pd
 
 from headlens.analyses.classify import overviews, position_figure, similarity_figure, syntax_figure
 from headlens.analyses.classify.findings import recorded_findings
-from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
+from headlens.analyses.classify.metric_declarations import (
+    MetricDeclaration,
+    declarations_of,
+    measured_columns,
+    registered_declarations,
+)
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.role_map import function_map, relevance_roles
 from headlens.findings import layer_smoothness
-from headlens.heads import STACKS
 from headlens.maps.stored_maps import read_maps
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import Caption, CommandReport, Figures
@@ -25,11 +29,12 @@ from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.plots.style import named_after
 from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTIONS
-from headlens.relevance_propagation.figures import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
+from headlens.relevance_propagation.figures import RELEVANCE_SOURCES, relevance_figures
 from headlens.relevance_propagation.overviews import largest_heads_table, relevance_series, top_heads
 from headlens.relevance_propagation.scatter_figure import confidence_against_relevance
 from headlens.roles.syntax_verdicts import is_marked
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import RecordedRun
+from headlens.tables.every_table import TABLES
 
 _RELATIONS = 6  # lines of a card
 _KEYS = ["model", "stack", "layer", "head"]
@@ -160,23 +165,15 @@ def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
     """Returns the report with the columns of the run's metrics, and with the captions of their figures."""
     declarations = declarations_of(run)
     drawn = [declaration for declaration in declarations if declaration.title]
-    columns = [c.name for declaration in declarations for c in declaration.columns if c.contract]
     heads = report.tables["heads"]
-    numbers = (*(name for name in columns if name not in _NOT_DRAWN), *heads.numbers)
     return replace(
         report,
-        tables={**report.tables, "heads": replace(heads, numbers=numbers)},
+        tables={**report.tables, "heads": replace(heads, columns=(*measured_columns(declarations), *heads.columns))},
         captions={**report.captions, **{own.name: Caption(own.heading, own.caption) for own in drawn}},
         sources={**report.sources, **{own.name: ("heads",) for own in drawn}},
     )
 
 
-# Columns of heads.csv that no figure is drawn from.
-_NOT_DRAWN = {"tokens", "distance"}
-_SITE = {"model": (), "stack": STACKS}
-_OFFSET = {"offset": position_figure.OFFSETS}
-_RELATION = {"relation": (), "direction": syntax_figure.DIRECTIONS}
-_HEAD = ("model", "stack", "layer", "head")
 _TIES = "Of tokens that tie the first one counts, of heads that attend uniformly of all tokens (see the notes)."
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
@@ -267,38 +264,7 @@ _CAPTIONS = {
 
 REPORT = CommandReport(
     "classify",
-    tables={
-        "heads": Columns(
-            ("layer", "head"),
-            ("relevance",),
-            {**_SITE, "role": (), "roles": ()},
-            _HEAD,
-            optional=("role_stability",),
-        ),
-        "positions": Columns(("layer", "head"), ("share",), {**_SITE, **_OFFSET}, (*_HEAD, "offset")),
-        "syntax": Columns(
-            ("layer", "head"),
-            ("n", "accuracy", "ci_low", "ci_high", "baseline"),
-            {**_SITE, **_RELATION},
-            (*_HEAD, "relation", "direction"),
-            truths=("syntactic", "significant"),
-        ),
-        "similarity": Columns(
-            ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
-            (*_HEAD, "other_layer", "other_head"), shares=("js_distance",),
-        ),
-        layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_COLUMNS,
-        "relevance": RELEVANCE_COLUMNS,
-        "relation_offsets": Columns(
-            numbers=("n", "share"),
-            words={**_SITE, **_RELATION, "offset": position_figure.TOLD_OFFSETS},
-            identity=("model", "stack", "relation", "direction", "offset"), counts=("n",), shares=("share",),
-        ),
-        "roles": Columns(
-            ("layer", "head"), ("heads", "held", "value", "score"), {**_SITE, "role": ()},
-            ("model", "stack", "role"), counts=("heads", "held"),
-        ),
-    },
+    tables=TABLES["classify"],
     needed=("heads", "positions"),
     figures=lambda run: named_after(
         run.corpus_name, classify_figures(run.tables, overviews.fewest(run), declarations_of(run), read_maps(run, str))

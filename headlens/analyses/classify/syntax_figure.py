@@ -25,7 +25,6 @@ _TITLE = f"Relations: how far heads are above the best fixed offset\n({ARROW_WOR
 _ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
 _NOTABLE = 0.2  # the least at which a gain has the darkest colour: twice the usual margin
 MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
-DIRECTIONS = ("dep->head", "head->dep")
 FEWEST = 30  # the default of the threshold min_instances
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from headlens.pages.command_report import CommandReport
 from headlens.pages.formatting import number_text
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
-from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.tables.every_table import TABLES
 
 _SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups
 
@@ -44,16 +45,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 REPORT = CommandReport(
     "compact",
-    tables={
-        "compact": Columns(
-            numbers=(
-                *("heads", "parameters", "weight_bytes", "seconds_per_forward"),
-                *("speedup", "speedup_low", "speedup_high"),
-            ),
-            words={"model": (), "state": ()},
-            identity=("model", "state"),
-        )
-    },
+    tables=TABLES["compact"],
     needed=("compact",),
     overviews=_overviews,
 )

@@ -14,11 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
-from headlens.attention_masks.named_masks import CLASSES, PROBABILITIES, UNMASKED
+from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import read_errors
 from headlens.findings.verdicts import (
-    SWEEP_VERDICT,
-    VERDICTS,
     VERDICTS_TOLD,
     known_verdicts,
     one_answer_after,
@@ -44,7 +42,9 @@ from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_leve
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun, rows_of_runs
+from headlens.runs.reading import RecordedRun, rows_of_runs
+from headlens.tables.every_table import TABLES
+from headlens.tables.mask_tables import CLASSES
 
 # A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
 MaskPicture = tuple[str, Any, Any]
@@ -513,20 +513,7 @@ CAPTIONS = {
 
 REPORT = CommandReport(
     "train-dam",
-    tables={
-        "sweep": Columns(
-            numbers=("penalty", "sparsity", "sparsity_texts", "value", "ci_low", "ci_high"),
-            words={"run": (), "model": (), "task": (), "metric": (), "mask": (), "verdict": VERDICTS},
-            identity=("run", "metric"),
-            filled=("metric",),
-            together=(DIFFERENCE, SWEEP_VERDICT),
-            optional=("chance",),
-        ),
-        "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset"), "mask": ()}),
-        "importance": Columns(
-            numbers=("penalty", "step", "p"), words={"run": (), "class": CLASSES}, counts=("step",), shares=("p",)
-        ),
-    },
+    tables=TABLES["train-dam"],
     needed=("sweep", "sparsity", "positions"),
     figures=lambda run: dam_figures(run.tables, list(_masks(run))),
     captions=CAPTIONS,

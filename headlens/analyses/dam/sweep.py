@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.report import DIAGONAL_DIFFERENCE, NO_DIAGONAL, PLAIN
+from headlens.analyses.dam.report import NO_DIAGONAL, PLAIN
 from headlens.attention_masks.named_masks import UNMASKED
-from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
+from headlens.findings.verdicts import with_family_verdicts
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.mask_learning import (
     MASKS,
@@ -24,20 +24,11 @@ from headlens.learning.mask_learning import (
     trains_weights,
     unmasked,
 )
-from headlens.learning.sweep import CHANCE_COLUMNS, Baseline, Record, TrainedResult, Trainings, run_name
+from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, run_name
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
-from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
-
-SWEEP_COLUMNS = [
-    *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
-    *("model", "task", "n", "mask", "checkpoint", "diagonal", *DIAGONAL_DIFFERENCE),
-    *SWEEP_VERDICT,
-    *CHANCE_COLUMNS,
-]
-
-IMPORTANCE_COLUMNS = ["run", "penalty", "step", "class", "p"]
+from headlens.tables.mask_tables import IMPORTANCE, SWEEP_OF_MASKS
 
 
 @dataclass(frozen=True)
@@ -134,12 +125,12 @@ class DamSweep:
             [{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in getattr(o, name)]
             for name in ("importance", "log")
         )
-        sweep = pd.DataFrame(rows, columns=SWEEP_COLUMNS)
+        sweep = SWEEP_OF_MASKS.frame(rows)
         return {
             "sweep": with_family_verdicts(sweep),
             "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
             "positions": pd.concat([_with_penalty(o, m.positions(*places)) for o, m in masks], ignore_index=True),
-            "importance": pd.DataFrame(importance, columns=IMPORTANCE_COLUMNS),
+            "importance": IMPORTANCE.frame(importance),
             "log": pd.DataFrame(log),
         }
 

@@ -22,7 +22,6 @@ from headlens.analyses.masks.options import KINDS
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
-    GRID,
     means,
     of_kind,
     one_of,
@@ -44,11 +43,8 @@ from headlens.plots.heatmaps import paired_maps
 from headlens.plots.mask_points import short_names
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
+from headlens.tables.mask_tables import EFFECTS, GRID
 
-EFFECTS_COLUMNS = [
-    *("model", "task", "metric", "layers", "kind", "effect", "ci_low", "ci_high", "p_value", "density"),
-    *("effect_per_percent", "n", "r_squared"),
-]
 _EFFECT_WORDS = ("task", "layers", "kind")
 _EFFECT_NUMBERS = ("effect of one more token", "p", "positions it opens, %", "effect per 1 % of positions")
 _NOTHING = 1e-9  # of a text's positions
@@ -279,7 +275,7 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
         for key, group in rows.groupby(_REGRESSED, sort=False)
         for row in _effects(group)
     )
-    return pd.DataFrame(found, columns=EFFECTS_COLUMNS)
+    return EFFECTS.frame(found)
 
 
 def effects_markdown(effects: pd.DataFrame) -> str:

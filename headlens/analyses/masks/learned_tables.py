@@ -11,12 +11,7 @@ from torch import Tensor
 
 from headlens.attention_masks.learned_mask import LearnedAttentionMask
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
-
-DEGREES_COLUMNS = [
-    *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),
-    *("degree", "p", "chosen", "kind"),
-]
-SPANS_COLUMNS = [*("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"), *("span", "reach")]
+from headlens.tables.mask_tables import DEGREES
 
 
 def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
@@ -98,5 +93,4 @@ def mean_chosen(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def degrees_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Builds the table `degrees.csv` from its rows, with nullable integers for layer, head, seed and degree."""
-    frame = pd.DataFrame(rows, columns=DEGREES_COLUMNS)
-    return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "seed", "degree")})
+    return DEGREES.frame(rows).astype({name: pd.Int64Dtype() for name in ("layer", "head", "seed", "degree")})

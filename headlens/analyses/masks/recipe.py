@@ -22,11 +22,8 @@ from headlens.learning.open_training_set import OpenedTraining, open_training_se
 from headlens.learning.sweep import SweepRun
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
+from headlens.tables.mask_tables import SPARSITY
 
-SPARSITY_COLUMNS = [
-    *("mask", "layer", "head", "diagonal", "n", "sparsity"),
-    *("masked", "allowed", "paper_sparsity", "pattern"),
-]
 _PARAMETERS = (
     "The paper does not give the parameters. Those shown reproduce its sparsities to the last digit, except for "
     "longformer, where no window without gaps does so, and bigbird, whose keys are drawn at random."
@@ -110,7 +107,7 @@ def _trained(
 
 
 def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
-    """How sparse patterns are with and without the diagonal: columns `SPARSITY_COLUMNS`, two rows each.
+    """How sparse patterns are with and without the diagonal: sparsity.csv, two rows each.
 
     `layer` and `head` are empty, for patterns are the same in all. Counts are of the n × n positions; `paper_sparsity`
     is what Shi et al. (2021) print for such a pattern at n = 128.
@@ -126,7 +123,7 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
             count = count_masked(pattern, n, diagonal=diagonal)
             paper = round(printed[not diagonal] / 100, 4) if printed else float("nan")
             rows.append((name, None, None, diagonal, n, count / (n * n), count, n * n - count, paper, str(pattern)))
-    return pd.DataFrame(rows, columns=SPARSITY_COLUMNS)
+    return SPARSITY.frame(rows)
 
 
 def _files(texts: Sequence[str]) -> list[str]:

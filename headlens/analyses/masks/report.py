@@ -22,7 +22,6 @@ from headlens.analyses.masks.degrees import (
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
-    GRID,
     SHARES,
     has_delta,
     means,
@@ -35,8 +34,6 @@ from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, tog
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    SWEEP_VERDICT,
-    VERDICTS,
     VERDICTS_TOLD,
     bound_text,
     foremost,
@@ -47,14 +44,15 @@ from headlens.findings.verdicts import (
     verdict_cells,
 )
 from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
-from headlens.pages.formatting import DELTA, DIFFERENCE, value_text
+from headlens.pages.formatting import DELTA, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.panel_grid import panel_grid
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun, rows_of_runs
+from headlens.runs.reading import RecordedRun, rows_of_runs
+from headlens.tables.every_table import TABLES
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # inches
@@ -316,45 +314,7 @@ CAPTIONS = {
 
 REPORT = CommandReport(
     "masks",
-    tables={
-        "sparsity": Columns(
-            numbers=("layer", "head", "n", "sparsity"),
-            words={"mask": (), "pattern": ()},
-            identity=("mask", "layer", "head", "diagonal", "n"),
-            counts=("n",),
-            filled=("mask",),
-        ),
-        "masks": Columns(
-            numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high", *GRID),
-            words=dict.fromkeys((*BLOCK, "pattern", "layers", "control"), ()) | {"verdict": VERDICTS},
-            identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
-            optional=("delta", "delta_low", "delta_high", "chance"),
-            together=(SWEEP_VERDICT,),
-        ),
-        "degrees": Columns(
-            numbers=("layer", "head", "seed", "degree", "p"),
-            words={"model": (), "pattern": (), "layers": ()},
-            identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "degree"),
-            later_identity=("kind",),
-        ),
-        "spans": Columns(
-            keys=("layer", "head"),
-            numbers=("seed", "span", "reach"),
-            words={"model": (), "stack": (), "pattern": (), "layers": ()},
-            identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head"),
-            truths=("diagonal",),
-        ),
-        "draws": Columns(
-            numbers=("seed", "draw", "sparsity", "sparsity_texts", *VALUES, *DIFFERENCE, "n", *GRID),
-            words={"model": (), "task": (), "metric": (), "pattern": (), "layers": ()},
-            identity=("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw"),
-        ),
-        "effects": Columns(
-            numbers=("effect", "ci_low", "ci_high", "p_value", "density", "effect_per_percent", "n", "r_squared"),
-            words={"model": (), "task": (), "metric": (), "layers": (), "kind": ()},
-            identity=("model", "task", "metric", "layers", "kind"),
-        ),
-    },
+    tables=TABLES["masks"],
     needed=("sparsity",),
     figures=lambda run: mask_figures(run.tables),
     captions=CAPTIONS,

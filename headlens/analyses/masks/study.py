@@ -16,8 +16,6 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.learned_tables import (
-    DEGREES_COLUMNS,
-    SPANS_COLUMNS,
     degree_rows,
     degrees_table,
     mean_chosen,
@@ -26,7 +24,7 @@ from headlens.analyses.masks.learned_tables import (
     unsettled,
 )
 from headlens.analyses.masks.options import StudyRequest
-from headlens.analyses.masks.study_figures import GRID, SHARES
+from headlens.analyses.masks.study_figures import SHARES
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention_masks.attention_mask import FILE, MaskSource
@@ -38,7 +36,7 @@ from headlens.attention_masks.model_mask import LEFT_ALONE, mask_edit, stack_lay
 from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, LearnedSpans, Removal, ZeroedScores
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
-from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
+from headlens.findings.verdicts import with_family_verdicts
 from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.removed_layers import remove_layers, without_attention
 from headlens.learning.hyperparameters import TrainingOptions
@@ -55,19 +53,9 @@ from headlens.learning.open_training_set import OpenedTraining
 from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, told_of_trainings
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
-from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
+from headlens.tables.mask_tables import DEGREES, DRAWS, MASK_TRAININGS, SPANS
 
-MASKS_COLUMNS = [
-    *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
-    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE, "chance"),
-    *SWEEP_VERDICT,
-    "same_answer",
-]
-DRAWS_COLUMNS = [
-    *("model", "task", "metric", "pattern", "layers", "diagonal", "seed", "draw", *GRID),
-    *("sparsity", "sparsity_texts", "value", "ci_low", "ci_high", "n", *DIFFERENCE),
-]
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean length. Models "
     "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains a new "
@@ -91,7 +79,7 @@ _KINDS = (
     "opens."
 )
 
-_COLUMNS = {"masks": MASKS_COLUMNS, "degrees": DEGREES_COLUMNS, "spans": SPANS_COLUMNS, "draws": DRAWS_COLUMNS}
+_TABLES = {schema.name: schema for schema in (MASK_TRAININGS, DEGREES, SPANS, DRAWS)}
 _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
@@ -171,7 +159,7 @@ class CaseOutcome(TrainedResult):
         degrees: of the heads of that mask, see `degree_rows`.
         spans: of the heads of that mask, see `span_rows`.
         shares: that it masks, of n tokens and of the texts.
-        draws: the metrics under masks that were drawn from the degrees, a row each, see `DRAWS_COLUMNS`; differences
+        draws: the metrics under masks that were drawn from the degrees, a row of draws.csv each; differences
             are from the mask that was learned.
     """
 
@@ -213,7 +201,7 @@ class MaskStudy:
         Raises:
             OptionError: if a mask does not fit the model.
         """
-        kept: dict[str, list[Record]] = {name: [] for name in _COLUMNS}
+        kept: dict[str, list[Record]] = {name: [] for name in _TABLES}
         notes: list[str] = []
         notes_of_cases: list[tuple[str, list[str]]] = []
         texts: StudyTexts | None = None
@@ -241,7 +229,7 @@ class MaskStudy:
         notes += told_of_trainings(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
         found = {name: kept[name] for name in kept if kept[name] or name == "masks"}
-        tables = {name: pd.DataFrame(rows, columns=_COLUMNS[name]) for name, rows in found.items()}
+        tables = {name: _TABLES[name].frame(rows) for name, rows in found.items()}
         tables["masks"] = with_family_verdicts(tables["masks"], ["seed"])
         tables |= {"degrees": degrees_table(kept["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
@@ -337,7 +325,7 @@ class MaskStudy:
                 degrees = mean_degrees(learned.mask, source.values)
                 masked = dict(zip(SHARES, self._shares(case, texts, source), strict=True))
                 for row in measured.metrics:
-                    yield {"draw": number} | degrees | masked | {k: row[k] for k in DRAWS_COLUMNS if k in row}
+                    yield {"draw": number} | degrees | masked | {k: row[k] for k in DRAWS.names if k in row}
                 advance(1)
 
     def _shares(self, case: MaskCase, texts: StudyTexts, learned: MaskSource | None = None) -> list[float]:

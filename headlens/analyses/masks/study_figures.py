@@ -37,10 +37,10 @@ from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curve
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
+from headlens.tables.mask_tables import GRID
 from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, guess_text
 
 FULL = str(FULL_ATTENTION)
-GRID = ["degree_global", "degree_random", "degree_neighbour"]
 _LEAST = 4  # combinations, from which on they are a grid
 CONTROLS = {"kept": "all", "random": "random positions instead", "dropped": "no diagonal"}
 BLOCK = ["model", "task", "metric"]

@@ -8,21 +8,20 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.probe.tables import DIRECTIONS, METHODS, PROBE, UNIFORM
+from headlens.analyses.probe.tables import PROBE, UNIFORM
 from headlens.errors import counted
-from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import DIFFERENCE, difference_text, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.heatmaps import centred_scale, paired_maps
 from headlens.plots.style import DIVERGING, named_after
-from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.tables.every_table import TABLES
+from headlens.tables.probe_tables import DIRECTIONS
 
 Row = Mapping[Any, Any]
 _PANELS = dict(zip(DIRECTIONS, ("dependent to governor", "governor to dependent"), strict=True))
-_NUMBERS = ("words", "uas", "ci_low", "ci_high", "baseline_offset", *DIFFERENCE)
-_METHOD, _SITE = {"model": (), "method": METHODS}, {"model": (), "stack": STACKS}
 _ABOUT = (
     "The share of held-out words whose governor is found (unlabelled attachment score), with 95 % bootstrap "
     "intervals over sentences. Neither the root nor punctuation is scored. Uniform attention: the same probe, learned "
@@ -119,10 +118,7 @@ def _heads(run: RecordedRun) -> HeadFacts:
 
 REPORT = CommandReport(
     "probe",
-    tables={
-        "probe": Columns((), _NUMBERS, _METHOD, tuple(_METHOD), counts=("words",), shares=("uas",)),
-        "probe_weights": Columns(("layer", "head"), DIRECTIONS, _SITE, (*_SITE, "layer", "head")),
-    },
+    tables=TABLES["probe"],
     needed=("probe", "probe_weights"),
     figures=lambda run: named_after(run.corpus_name, probe_figures(run.tables)),
     captions={

@@ -11,11 +11,10 @@ import pandas as pd
 from headlens.heads import Head, HeadTable
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison, interval_around, replicates_of, value_of
+from headlens.tables.probe_tables import DIRECTIONS, METHODS
 
 Floats = npt.NDArray[np.float64]
-METHODS = ("attention probe", "right-branching", "best offset", "uniform attention")
 PROBE, RIGHT_BRANCHING, BEST_OFFSET, UNIFORM = METHODS
-DIRECTIONS = ("dep_to_head", "head_to_dep")  # columns of the weights: u and w of the paper
 
 
 def score_table(right: Floats, offset: int, draws: Draws) -> pd.DataFrame:

@@ -9,14 +9,11 @@ import pandas as pd
 from headlens.analyses.prune import results_table as results
 from headlens.analyses.prune.gate_figures import gate_maps, kept_by_layer
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
-from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
-from headlens.findings.verdicts import SWEEP_VERDICT, VERDICTS
-from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
-from headlens.pages.formatting import DIFFERENCE
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import RecordedRun
+from headlens.tables.every_table import TABLES
 
 
 def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
@@ -98,34 +95,9 @@ CAPTIONS = {
     ),
 }
 
-_RUN = {"run": (), "model": ()}
-
 REPORT = CommandReport(
     "prune",
-    tables={
-        "sweep": Columns(
-            numbers=("penalty", "heads_encoder", "heads_decoder", "heads_cross", "value", "ci_low", "ci_high"),
-            words={**_RUN, "task": (), "metric": (), "init": (TRAINED, SCRATCH), "verdict": VERDICTS},
-            identity=("model", "run", "init", "metric"),
-            counts=("heads_encoder", "heads_decoder", "heads_cross"),
-            filled=("model", "run"),
-            together=(DIFFERENCE, SWEEP_VERDICT),
-            optional=("chance",),
-        ),
-        "gates": Columns(
-            keys=("layer", "head"),
-            numbers=("penalty", "step", "gate"),
-            words={**_RUN, "stack": STACKS},
-            identity=("model", "run", "step", "stack", "layer", "head"),
-        ),
-        "roles": Columns(
-            keys=("layer", "head"),
-            numbers=("penalty",),
-            words={**_RUN, "stack": STACKS, "role": ()},
-            identity=("model", "run", "stack", "layer", "head"),
-            truths=("kept",),
-        ),
-    },
+    tables=TABLES["prune"],
     needed=("gates", "sweep"),
     figures=lambda run: gate_figures(run.tables),
     captions=CAPTIONS,

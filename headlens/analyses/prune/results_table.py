@@ -11,7 +11,7 @@ import pandas as pd
 
 from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import role_sets
-from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
+from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_TOLD,
@@ -40,6 +40,7 @@ from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
 from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.tables.prune_tables import RESULTS, SCRATCH, TRAINED
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
@@ -81,7 +82,7 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         for _, run_rows in table.groupby([*_BLOCK, "key"], sort=False, dropna=False)
     ]
     counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
-    names = [*_BLOCK, "run", "penalty", "heads", *counts, *_COLUMNS, "n", *_DIFFERENCES, *_VERDICT]
+    names = [name for name in RESULTS.names if not name.startswith("heads_") or name in counts]
     if not records:
         return pd.DataFrame(columns=names)
     found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())

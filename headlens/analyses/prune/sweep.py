@@ -12,15 +12,14 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.prune.options import PruneRequest
-from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
+from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
-from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
+from headlens.findings.verdicts import with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
 from headlens.learning.sweep import (
-    CHANCE_COLUMNS,
     COMPARED,
     Baseline,
     Record,
@@ -35,18 +34,11 @@ from headlens.roles.head_roles import Frequencies, classify_heads
 from headlens.roles.role_options import ClassifyOptions
 from headlens.roles.role_rules import too_little_notes
 from headlens.runs.run import Run
+from headlens.tables.prune_tables import GATES, ROLES_KEPT, SCRATCH, SWEEP, TRAINED
 
 # What an outcome has of the model from random weights, which runs with the same heads share.
 OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
-GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
-SWEEP_COLUMNS = [
-    *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
-    *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
-    *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
-    *(*DIFFERENCE, *SWEEP_VERDICT, *CHANCE_COLUMNS),
-]
-_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", *CHANCE_COLUMNS)
-ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
+_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", "chance", "same_answer")
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
 
@@ -109,10 +101,10 @@ def gate_tables(
     about: list[tuple[Record, PenaltyOutcome]] = [({"run": o.run, "penalty": o.penalty}, o) for o in outcomes]
     named = {"model": model, "task": task, "penalty_kind": kind}
     rows = [record | named | row for record, o in about for row in _measured(o, heads, gated)]
-    sweep = pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS})
+    sweep = SWEEP.frame(rows).astype({f"heads_{s}": "Int64" for s in STACKS})
     tables = {
         # Update 0 is before training.
-        "gates": pd.DataFrame([r | row | named for r, o in about for row in o.gates], columns=GATE_COLUMNS),
+        "gates": GATES.frame(r | row | named for r, o in about for row in o.gates),
         "sweep": with_family_verdicts(sweep),
         # Its loss has the penalty in it.
         "log": pd.DataFrame([record | row for record, o in about for row in o.log]),
@@ -122,7 +114,7 @@ def gate_tables(
         pruned = [(record, o) for record, o in about if o.run != UNPRUNED]
         known = [h for h in heads if str(h) in before]
         roles = [record | named | _role(o, h, *before[str(h)]) for record, o in pruned for h in known]
-        tables["roles"] = pd.DataFrame(roles, columns=ROLE_COLUMNS)
+        tables["roles"] = ROLES_KEPT.frame(roles)
     return tables
 
 

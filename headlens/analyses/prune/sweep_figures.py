@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.prune import sweep_runs
-from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
 from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
@@ -30,6 +29,7 @@ from headlens.plots.curves import (
 )
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
+from headlens.tables.prune_tables import SCRATCH, TRAINED
 
 # colour, marker, label
 LOOKS = {

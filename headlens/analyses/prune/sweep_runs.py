@@ -15,7 +15,6 @@ from headlens.plots.head_grid import Grid, float_column
 PENALTY_LETTERS = 8
 _LETTERS = 24  # of the name of a run or model
 UNPRUNED = "unpruned"
-TRAINED, SCRATCH = "trained", "scratch"
 Key = tuple[str, ...]
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headlens.heads import STACKS
 from headlens.pages.command_report import CommandReport
 from headlens.pages.page_tables import PageTable
 from headlens.plots.style import named_after
-from headlens.relevance_propagation.figures import CAPTIONS, RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
+from headlens.relevance_propagation.figures import CAPTIONS, RELEVANCE_SOURCES, relevance_figures
 from headlens.relevance_propagation.overviews import (
     largest_heads_table,
     relevance_findings,
@@ -16,7 +15,8 @@ from headlens.relevance_propagation.overviews import (
     rule_agreement_table,
     top_heads,
 )
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import RecordedRun
+from headlens.tables.every_table import TABLES
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -25,14 +25,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 REPORT = CommandReport(
     "relevance",
-    tables={
-        "relevance": RELEVANCE_COLUMNS,
-        "correlations": Columns(
-            numbers=("n", "spearman", "ci_low", "ci_high"),
-            words={"model": (), "stack": ("all", *STACKS), "rule": (), "other_rule": (), "of": (), "scope": ()},
-            identity=("model", "stack", "rule", "other_rule", "of", "scope"),
-        ),
-    },
+    tables=TABLES["relevance"],
     needed=("relevance",),
     figures=lambda run: named_after(run.corpus_name, relevance_figures(run.tables)),
     captions=CAPTIONS,

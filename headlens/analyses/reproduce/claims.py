@@ -15,11 +15,8 @@ from headlens.analyses.reproduce.paper_tables import Source
 from headlens.errors import read_errors
 from headlens.nested_text import conform
 from headlens.statistics.intervals import mean_interval
+from headlens.tables.reproduce_tables import CLAIMS
 
-CLAIM_COLUMNS = [
-    *("claim", "source", "reading", "step", "metric", "verdict"),
-    *("difference", "ci_low", "ci_high", "trainings", "not_run", "p_value"),
-]
 NOTHING_RUN = "not run here"
 _LEVEL = 0.05  # p-values below it decide
 _PICKS = {"mean": "mean", "largest": "max", "smallest": "min"}
@@ -94,7 +91,7 @@ class Claim:
         return claim
 
     def judged(self, runs: Path, missing: Mapping[str, str] | None = None) -> pd.DataFrame:
-        """Returns columns `CLAIM_COLUMNS`: a row for each run that the claim is asked of, or one with what it needs.
+        """Returns rows of claims.csv: one for each run that the claim is asked of, or one with what it needs.
 
         Args:
             runs: the folder that has a folder for each run.
@@ -108,7 +105,7 @@ class Claim:
                 {"step": step, "metric": metric, **self._row(runs, step, metric, (missing or {}).get(step, ""))}
                 for step, metric in self.steps.items()
             ]
-        return pd.DataFrame([about | row for row in rows], columns=CLAIM_COLUMNS)
+        return CLAIMS.frame(about | row for row in rows)
 
     def _row(self, runs: Path, step: str, metric: str, needs: str) -> dict[str, Any]:
         if needs:

@@ -18,15 +18,13 @@ from headlens.files import read_csv
 from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import NOTHING
 from headlens.statistics.intervals import mean_interval
+from headlens.tables.reproduce_tables import COLUMN_AGREEMENT
 
 if TYPE_CHECKING:
     from headlens.analyses.reproduce.paper_tables import ComparedColumn, ComparedTable
 
 ENDS = ("ci_low", "ci_high")
 _NAMED = re.compile(r"\{([^{}]*)\}")
-AGREEMENT_COLUMNS = [
-    *("table", "column", "published", "cells", "agreeing", "pairs", "same_order", "signs", "same_sign", "agreement")
-]
 NOTHING_TO_COMPARE = "not compared: not run here"
 
 
@@ -153,7 +151,7 @@ def with_agreement(table: ComparedTable, compared: pd.DataFrame) -> pd.DataFrame
 
 
 def column_agreement(table: ComparedTable, compared: pd.DataFrame) -> pd.DataFrame:
-    """Returns columns `AGREEMENT_COLUMNS`, a row for each column of a paper's table that has published numbers.
+    """Returns rows of agreement.csv, one for each column of a paper's table that has published numbers.
 
     Pairs are rows that differ in print; `same_order` of them stand in the same order with us. Signs are those of the
     differences from the table's baseline row and from the column that a column is `against`, as far as they are not
@@ -164,7 +162,7 @@ def column_agreement(table: ComparedTable, compared: pd.DataFrame) -> pd.DataFra
         compared: the result of `with_agreement`.
     """
     rows = [_column_row(table, column, compared) for column in table.columns]
-    return pd.DataFrame([row for row in rows if row["published"]], columns=AGREEMENT_COLUMNS)
+    return COLUMN_AGREEMENT.frame(row for row in rows if row["published"])
 
 
 def _column_row(table: ComparedTable, column: ComparedColumn, compared: pd.DataFrame) -> dict[str, Any]:

@@ -16,11 +16,8 @@ from headlens.errors import read_errors
 from headlens.nested_text import conform
 from headlens.pages.formatting import NOTHING, difference_text, escaped
 from headlens.pages.page_tables import Cell, Column, PageTable
+from headlens.tables.reproduce_tables import COMPARISON
 
-COMPARISON_COLUMNS = [
-    *("table", "row", "column", "published", "ours", "ci_low", "ci_high"),
-    *("source", "not_run", "agreement"),
-]
 NOT_RUN = "not run here; needs"
 _REMARKS = "remarks"
 Source = Literal["paper", "slides"]
@@ -176,7 +173,7 @@ class ComparedTable:
         return [source for sources in cells for source in sources if not source.needs]
 
     def compared(self, runs: Path, missing: Mapping[str, str] | None = None) -> pd.DataFrame:
-        """Returns columns `COMPARISON_COLUMNS`, a row for each cell of the paper's table; agreement is left empty.
+        """Returns rows of comparison.csv, one for each cell of the paper's table; agreement is left empty.
 
         Args:
             runs: the folder that has a folder for each run.
@@ -203,7 +200,7 @@ class ComparedTable:
             cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
             cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
             cells.append(cell | dict.fromkeys(("ours", *paper_cells.ENDS)) | ours(row, column))
-        return pd.DataFrame(cells, columns=COMPARISON_COLUMNS)
+        return COMPARISON.frame(cells)
 
     def lines(self, compared: pd.DataFrame, ours: str = "ours") -> list[dict[str, str]]:
         """Returns the table for readers: published cells beside ours, a mapping for each row.

@@ -19,10 +19,10 @@ from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
 from headlens.analyses.reproduce import paper_cells
-from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
+from headlens.analyses.reproduce.claims import Claim
 from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
-from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown, in_words
+from headlens.analyses.reproduce.paper_tables import ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted
 from headlens.files import write_json
 from headlens.hub_access import hub_answers
@@ -31,6 +31,8 @@ from headlens.pages.formatting import escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
 from headlens.runs.run_record import read_run
+from headlens.tables.reproduce_tables import CLAIMS, COLUMN_AGREEMENT, COMPARISON
+from headlens.tables.table_schema import TableSchema
 
 _AGREEMENT = "Agreement by column"
 _HUB = "hub:"
@@ -160,9 +162,9 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     compared = [paper_cells.with_agreement(t, t.compared(folder.path, missing if t.small else absent)) for t in tables]
     claims = [Claim.of(claim).judged(folder.path, absent) for claim in recipe.claims]
     frames = {
-        "comparison": _joined(compared, COMPARISON_COLUMNS),
-        "agreement": _joined([*map(paper_cells.column_agreement, tables, compared)], paper_cells.AGREEMENT_COLUMNS),
-        "claims": _joined(claims, CLAIM_COLUMNS),
+        "comparison": _joined(compared, COMPARISON),
+        "agreement": _joined([*map(paper_cells.column_agreement, tables, compared)], COLUMN_AGREEMENT),
+        "claims": _joined(claims, CLAIMS),
     }
     lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
     lines += [(_AGREEMENT, in_words(frames["agreement"])), ("Claims in the text", in_words(frames["claims"]))]
@@ -195,9 +197,9 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
 
 
-def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+def _joined(frames: list[pd.DataFrame], schema: TableSchema) -> pd.DataFrame:
     filled = [frame for frame in frames if len(frame)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=columns)
+    return pd.concat(filled, ignore_index=True) if filled else schema.frame([])
 
 
 def missing_of(steps: Sequence[Step]) -> dict[str, str]:

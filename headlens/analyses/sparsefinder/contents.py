@@ -19,10 +19,8 @@ from torch.nn import functional
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.predictors import Predictor, clusters_of
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore, StoredBatch
+from headlens.tables.sparsefinder_tables import ANTECEDENTS, CLUSTERS, POS_PAIRS
 
-CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
-PAIR_COLUMNS = ["head", "query_tag", "key_tag", "pairs", "gold", "predicted", "found", "weight"]
-ANTECEDENT_COLUMNS = ["head", "sentence", "mention", "antecedent", "distance", "weight", "gold", "predicted"]
 _BATCH = 16
 
 
@@ -56,7 +54,7 @@ def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, cluste
         clusters: which of its numbers of clusters.
 
     Returns:
-        Columns `CONTENT_COLUMNS`: `side` is `query` or `key`, `share` that of the tag in its cluster and side. Empty
+        Rows of clusters.csv: `side` is `query` or `key`, `share` that of the tag in its cluster and side. Empty
         where the store has no tags.
     """
     tags, counts = _tags(store, site), torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # (heads, clusters, side, tag)
@@ -70,7 +68,7 @@ def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, cluste
         (head, cluster, ("key", "query")[side], tags[tag], int(counts[head, cluster, side, tag]))
         for head, cluster, side, tag in counts.nonzero().tolist()
     ]
-    table = pd.DataFrame(rows, columns=CONTENT_COLUMNS[:-1])
+    table = pd.DataFrame(rows, columns=CLUSTERS.names[3:-2])
     return table.assign(share=table["count"] / table.groupby(["head", "cluster", "side"])["count"].transform("sum"))
 
 
@@ -109,7 +107,7 @@ def pos_pairs(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataF
         predictor: whose graphs are counted.
 
     Returns:
-        Columns `PAIR_COLUMNS`, a row for each head and two tags of which there are pairs: how many `pairs` a query and
+        Rows of pos_pairs.csv, one for each head and two tags of which there are pairs: how many `pairs` a query and
         a key of these tags are that attention allows, how many have weight (`gold`), are `predicted`, and both
         (`found`); `weight` is the sum of their weights, where those of a query sum to 1. Empty without tags.
     """
@@ -125,7 +123,7 @@ def pos_pairs(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataF
         (head, tags[i], tags[j], *map(int, counts[:-1, head, i, j]), float(counts[-1, head, i, j]))
         for head, i, j in counts[0].nonzero().tolist()
     ]
-    return pd.DataFrame(rows, columns=PAIR_COLUMNS)
+    return pd.DataFrame(rows, columns=POS_PAIRS.names[3:-1])
 
 
 def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataFrame:
@@ -139,7 +137,7 @@ def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.Dat
         predictor: whose graphs are asked.
 
     Returns:
-        Columns `ANTECEDENT_COLUMNS`, a row for each head and mention that has an antecedent in its sentence: the number
+        Rows of antecedents.csv, one for each head and mention that has an antecedent in its sentence: the number
         of the `sentence` from 0, the head words of both, how many tokens apart they begin, the largest `weight` of a
         pair of their tokens, whether it is above 0 (`gold`), and whether a pair is `predicted`, both 0 or 1.
     """
@@ -160,4 +158,4 @@ def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.Dat
             told = (pair.sentence, pair.mention, pair.antecedent, first - key_first)
             for head, value in enumerate(weight.tolist()):
                 rows.append((head, *told, value, int(value > 0), int(predicted[head])))
-    return pd.DataFrame(rows, columns=ANTECEDENT_COLUMNS)
+    return pd.DataFrame(rows, columns=ANTECEDENTS.names[3:-1])

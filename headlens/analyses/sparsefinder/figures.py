@@ -21,9 +21,9 @@ from headlens.plots.curves import draw_chance, draw_intervals, draw_level, examp
 from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
+from headlens.tables.sparsefinder_tables import GOLD
 
 _SPECIAL = "special"  # what special tokens have in the place of a part of speech
-GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
 # Colour, line and name of each method: Sparsefinder's own are solid, what it is compared with dashed.
 LOOKS = {
     "distance": (style.VERMILION, "-", "Sparsefinder, distance"),

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headlens.tables import sparsefinder_tables
+from headlens.tables.table_schema import names_of
+
 # What `GraphMeans` tells of every head, in this order.
-MEASURES = ("recall", "sparsity", "exact", "mass")
+MEASURES = names_of(sparsefinder_tables.MEASURES)
 
 
 class GraphCounts(NamedTuple):

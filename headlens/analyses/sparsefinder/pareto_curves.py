@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, POINT
+from headlens.analyses.sparsefinder.pareto_points import POINT
 from headlens.statistics.bootstrap import percentile_interval
+from headlens.tables.shared_columns import ALL
+from headlens.tables.sparsefinder_tables import AREAS, GOLD
 
-AREAS_COLUMNS = ["method", "quality", "area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"]
 _SPARSE = 0.9  # where methods are compared by a single number
 _LEAST_GAIN = 0.005  # of area above chance: attention that is all but dense leaves nothing to predict
 _NEARLY_DENSE = 1e-12  # sparsities up to this count as 0
@@ -32,7 +33,7 @@ def of_model(heads: pd.DataFrame) -> pd.DataFrame:
 def of_stacks(heads: pd.DataFrame) -> pd.DataFrame:
     """Means as `of_model` for each stack, first of all for all together where there are several, and a column stack."""
     stacks = {str(stack): rows for stack, rows in heads.groupby("stack", sort=False)}
-    levels = {EVERY: heads, **stacks} if len(stacks) > 1 else stacks
+    levels = {ALL: heads, **stacks} if len(stacks) > 1 else stacks
     return pd.concat([of_model(rows).assign(stack=level) for level, rows in levels.items()], ignore_index=True)
 
 
@@ -134,9 +135,9 @@ def areas(
         sampled_ends: the ends there, `(replicates,)` each, where they differ from sample to sample.
 
     Returns:
-        Columns `AREAS_COLUMNS`. `share` is 0 for the ends alone, such as random graphs have, and 1 for `GOLD`, whose
-        graphs are those of attention itself; it is NaN where these are the same. The 95 % intervals are NaN without
-        samples, and `at_90` is for methods without a point that is as sparse.
+        Rows of areas.csv without model and stack. `share` is 0 for the ends alone, such as random graphs have, and 1
+        for `GOLD`, whose graphs are those of attention itself; it is NaN where these are the same. The 95 %
+        intervals are NaN without samples, and `at_90` is for methods without a point that is as sparse.
     """
     replicates = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
     dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
@@ -158,7 +159,7 @@ def areas(
         share, shares = (own_area - by_chance) / possible, (sampled - sampled_chance) / sampled_possible
         (low, share_low), (high, share_high) = percentile_interval(np.stack([sampled, shares], axis=1))
         table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90))
-    return pd.DataFrame(table, columns=AREAS_COLUMNS)
+    return pd.DataFrame(table, columns=AREAS.names[2:])
 
 
 def _gain(gold: Floats, by_chance: float | Floats) -> Floats:

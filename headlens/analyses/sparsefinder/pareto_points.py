@@ -28,15 +28,17 @@ from headlens.attention_masks.patterns import Global, Window
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
 from headlens.statistics.bootstrap import FEWEST, Draws
+from headlens.tables import sparsefinder_tables
+from headlens.tables.shared_columns import ALL
+from headlens.tables.sparsefinder_tables import GOLD
+from headlens.tables.table_schema import names_of
 
-POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
+POINT = list(names_of(sparsefinder_tables.POINT))
 PARETO_COLUMNS = [*POINT, "head", *MEASURES]
-TIMES_COLUMNS = ["method", "parameter", "value_of_parameter", "global_tokens", "cpu_seconds"]
+TIMES_COLUMNS = sparsefinder_tables.TIMES.names[2:]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 BLOCK = "block_"  # before the names of methods whose graphs are of whole blocks
-EVERY = "all"  # stacks
 REPLICATES = 1000  # bootstrap samples
-GOLD = "entmax"  # what attention itself leaves, as if it were a method
 
 
 def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, int, Predictor]]:
@@ -263,7 +265,7 @@ class SparsitySweep:
             fitted[site], points = self._site(site)
             tables[site], times[site] = points.table, points.times
             count = points.table["head"].nunique()
-            for level in (site.partition(".")[0], EVERY):
+            for level in (site.partition(".")[0], ALL):
                 heads[level] += count
                 sums[level] = sums[level] + points.samples * count
             advance(1)

@@ -15,7 +15,7 @@ from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
-from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep, key_of
+from headlens.analyses.sparsefinder.pareto_points import SparsitySweep, key_of
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, check_shown
@@ -36,6 +36,8 @@ from headlens.pages.command_report import write_results
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
+from headlens.tables.shared_columns import ALL
+from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task
@@ -183,7 +185,7 @@ def _restricted(
         return RestrictedTaskResult(notes=() if request.metric.task == "none" else (unknown,))
     task, source = opened
     stacks = tuple(dict.fromkeys(site.partition(".")[0] for site in fitted))
-    level = stacks[0] if len(stacks) == 1 else EVERY
+    level = stacks[0] if len(stacks) == 1 else ALL
     points = points[points["stack"] == level]
     gold, methods = points[points["method"] == GOLD], points[points["method"] != GOLD]
     # A task suffers from the weight that is lost, not from the number of pairs that had some.

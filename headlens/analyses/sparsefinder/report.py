@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
+from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    SWEEP_VERDICT,
-    VERDICTS,
     VERDICTS_TOLD,
     foremost,
     gives_one_answer,
@@ -24,14 +22,15 @@ from headlens.findings.verdicts import (
     tied,
     verdict_cells,
 )
-from headlens.heads import KEY_COLUMNS, STACKS
-from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS
+from headlens.learning.alphas_figure import ALPHAS, CAPTION
 from headlens.pages.command_report import Caption, CommandReport
-from headlens.pages.formatting import DIFFERENCE, by_sign, value_text
+from headlens.pages.formatting import by_sign, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, difference_cell, number_cell, page_table
 from headlens.plots.curves import VALUES
-from headlens.runs.reading import Columns, RecordedRun, tables_of
+from headlens.runs.reading import RecordedRun, tables_of
+from headlens.tables.every_table import TABLES
+from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 
@@ -249,66 +248,9 @@ CAPTIONS = {
     ALPHAS: CAPTION,
 }
 
-_SITE = {"model": (), "stack": STACKS}
-_METHODS = (GOLD, *LOOKS)
 REPORT = CommandReport(
     "sparsefinder",
-    tables={
-        "pareto": Columns(
-            numbers=("recall", "sparsity", "exact", "mass", "value", "ci_low", "ci_high", "task_sparsity"),
-            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "metric": (), "task": ()},
-            identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
-            truths=("on_curve",),
-            optional=("chance",),
-        ),
-        "metrics": Columns(
-            numbers=("value_of_parameter", "window", "global_tokens", "value", "ci_low", "ci_high", "task_sparsity"),
-            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "metric": (), "task": ()}
-            | {"parameter": (), "verdict": VERDICTS},
-            identity=("model", "stack", "method", "value_of_parameter", "window", "global_tokens", "metric"),
-            counts=("window", "global_tokens"),
-            together=(DIFFERENCE, SWEEP_VERDICT),
-            optional=("chance",),
-        ),
-        "heads": Columns(keys=("layer", "head"), numbers=("sparsity",), words=_SITE, identity=("model", *KEY_COLUMNS)),
-        "clusters": Columns(
-            keys=("layer", "head", "cluster"),
-            numbers=("share", "count"),
-            words={**_SITE, "side": ("query", "key"), "tag": ()},
-            identity=("model", *KEY_COLUMNS, "cluster", "side", "tag"),
-        ),
-        "pos_pairs": Columns(
-            keys=("layer", "head"),
-            numbers=("pairs", "gold", "predicted", "found", "weight"),
-            words={**_SITE, "query_tag": (), "key_tag": ()},
-            counts=("pairs", "gold", "predicted", "found"),
-            identity=("model", *KEY_COLUMNS, "query_tag", "key_tag"),
-        ),
-        "antecedents": Columns(
-            keys=("layer", "head", "sentence"),
-            numbers=("distance", "weight", "gold", "predicted"),
-            words={**_SITE, "mention": (), "antecedent": ()},
-            counts=("distance",),
-            shares=("gold", "predicted"),
-        ),
-        "examples": Columns(
-            keys=("layer", "head", "query", "key"),
-            numbers=("weight", "predicted", "restricted"),
-            words={**_SITE, "query_token": (), "key_token": (), "method": _METHODS},
-            identity=("model", *KEY_COLUMNS, "query", "key"),
-        ),
-        "times": Columns(
-            numbers=("cpu_seconds",),
-            words={"model": (), "stack": STACKS, "method": _METHODS, "parameter": ()},
-            identity=("model", "stack", "method", "value_of_parameter", "global_tokens"),
-        ),
-        "areas": Columns(
-            numbers=("area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"),
-            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "quality": ()},
-            identity=("model", "stack", "method", "quality"),
-        ),
-        ALPHAS: COLUMNS,
-    },
+    tables=TABLES["sparsefinder"],
     needed=("pareto", "areas", "heads"),
     figures=lambda run: sparsefinder_figures(run.tables),
     captions=CAPTIONS,

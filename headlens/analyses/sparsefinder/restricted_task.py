@@ -16,7 +16,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import GOLD, key_of, predictor_of
+from headlens.analyses.sparsefinder.pareto_points import key_of, predictor_of
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import AttentionCall, CallContext, Edit, Observer
@@ -29,6 +29,7 @@ from headlens.learning.training_set import given_pairs, given_texts
 from headlens.models.loading import LoadedModel
 from headlens.options import build
 from headlens.statistics.bootstrap import Draws
+from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSource, gather

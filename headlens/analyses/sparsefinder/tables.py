@@ -20,11 +20,9 @@ from headlens.analyses.sparsefinder.contents import (
     information,
     pos_pairs,
 )
-from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
-from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, areas, with_curves
+from headlens.analyses.sparsefinder.pareto_curves import areas, with_curves
 from headlens.analyses.sparsefinder.pareto_points import (
-    GOLD,
     POINT,
     TIMES_COLUMNS,
     SparsitySweepResult,
@@ -42,21 +40,14 @@ from headlens.attention.sites import check_heads, find_sites
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import OptionError
-from headlens.findings.verdicts import SWEEP_VERDICT, with_family_verdicts
+from headlens.findings.verdicts import with_family_verdicts
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
-from headlens.learning.sweep import CHANCE_COLUMNS
 from headlens.maps.sentence_attention import batch_of_one, shown_examples
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.corpus_pass import CorpusReader
+from headlens.tables.sparsefinder_tables import AREAS, EXAMPLES_OF_HEADS, GOLD, METRICS, PARETO
 
-_ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity", "chance"]
-PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
-METRICS_COLUMNS = [
-    *("stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
-    *(*DIFFERENCE, *SWEEP_VERDICT, "n", *CHANCE_COLUMNS),
-]
-EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
+_ESTIMATE = PARETO.names[-8:-1]  # of the task
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
@@ -154,7 +145,7 @@ class Findings:
             for measured in (pos_pairs, antecedents)
         )
         levels = with_curves(self._points_with_metric()), with_curves(self.swept.heads, KEY_COLUMNS)
-        pareto = pd.concat(levels, ignore_index=True).reindex(columns=PARETO_COLUMNS[1:])
+        pareto = pd.concat(levels, ignore_index=True).reindex(columns=PARETO.names[1:-1])
         heads = head_table(self.swept.heads, contents)
         tables = {"pareto": pareto.astype({"layer": "Int64", "head": "Int64"}), "areas": self._areas(), "heads": heads}
         if self.restricted.results:
@@ -192,7 +183,7 @@ class Findings:
             if (result := self.restricted.results.get((point["stack"], *key_of(point)))) is not None
             for name, metric in result.metrics.items()
         ]
-        return with_family_verdicts(pd.DataFrame(rows, columns=METRICS_COLUMNS), ["stack"])
+        return with_family_verdicts(pd.DataFrame(rows, columns=METRICS.names[1:]), ["stack"])
 
     def _points_with_metric(self) -> pd.DataFrame:
         """Points of stacks with the metric that is drawn, empty where the task was not tried."""
@@ -209,7 +200,7 @@ class Findings:
             tables.append(areas(points, samples=self.swept.samples[str(stack)]).assign(stack=stack))
             if points["value"].notna().any():
                 tables.append(self._metric_areas(str(stack), points))
-        return pd.concat(tables, ignore_index=True)[["stack", *AREAS_COLUMNS]]
+        return pd.concat(tables, ignore_index=True)[AREAS.names[1:]]
 
     def _metric_areas(self, stack: str, points: pd.DataFrame) -> pd.DataFrame:
         """Areas under the curves of the metric; intervals are over examples, the sparsity being as it was counted."""
@@ -299,8 +290,8 @@ def example_heads(
         heads: those that are drawn.
 
     Returns:
-        Columns `EXAMPLE_COLUMNS`, a row for each pair of a head; `predicted` is 0 or 1, `restricted` the weight over
-        the predicted graph.
+        Rows of examples.csv without model and point, one for each pair of a head; `predicted` is 0 or 1, `restricted`
+        the weight over the predicted graph.
     """
     reader = CorpusReader.of(loaded, example)
     batch = next(reader.batches([example]))
@@ -329,4 +320,4 @@ def example_heads(
         queries, keys = words[head.stack != "encoder"], words[head.stack == "decoder"]
         for (i, query), (j, key) in product(enumerate(queries), enumerate(keys)):
             rows.append((*head, i, j, query, key, *maps[i][j]))
-    return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)
+    return pd.DataFrame(rows, columns=EXAMPLES_OF_HEADS.names[1:11])

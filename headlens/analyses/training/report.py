@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headlens.errors import counted
-from headlens.learning.alphas_figure import ALPHAS, CAPTION, COLUMNS, alpha_histograms
+from headlens.learning.alphas_figure import ALPHAS, CAPTION, alpha_histograms
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table
@@ -28,7 +28,8 @@ from headlens.plots.style import (
     one_line,
     page_width,
 )
-from headlens.runs.reading import Columns, RecordedRun, mapping, run_label, tables_of
+from headlens.runs.reading import RecordedRun, mapping, run_label, tables_of
+from headlens.tables.every_table import TABLES
 
 _FEW = 20  # points of a line that has dots
 
@@ -125,16 +126,7 @@ def _findings(run: RecordedRun) -> list[str]:
 
 REPORT = CommandReport(
     "train",
-    tables={
-        "log": Columns(numbers=("step", "loss"), identity=("step",)),
-        "evaluations": Columns(numbers=("step",), identity=("step",)),
-        "metrics": Columns(
-            numbers=("n", "value", "ci_low", "ci_high"),
-            words={"model": (), "task": (), "data": (), "metric": ()},
-            identity=("model", "task", "data", "metric"),
-        ),
-        ALPHAS: COLUMNS,
-    },
+    tables=TABLES["train"],
     figures=_draw,
     captions={
         "training": Caption(

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.recipe import idle_notes
-from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablation_table
+from headlens.analyses.ablate.single_heads import ablation_table
 from headlens.analyses.ablate.sweep import HeadRecords
 from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.statistics.bootstrap import Draws
+from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import chosen_metric, paired_comparison
@@ -50,7 +51,7 @@ def records() -> HeadRecords:
 
 def test_a_row_for_every_head(records: HeadRecords) -> None:
     table = ablation_table(SST2, "accuracy", "zero", records, Draws.of(KEYS, 500))
-    assert table.columns.tolist() == ABLATION_COLUMNS[1:]
+    assert table.columns.tolist() == ABLATION.names[1:]
     assert [Head(*r) for r in table[["stack", "layer", "head"]].itertuples(index=False)] == HEADS
     assert table["n"].tolist() == [40] * 4
     assert table["baseline"].tolist() == [35 / 40] * 4
@@ -117,7 +118,7 @@ def test_one_answer_to_all_examples_has_no_verdicts(name: str, metric: str) -> N
     task, draws = CATALOGUE[name].task, Draws.of([str(n) for n in range(400)], 100)
     for changed, constant in ((0, True), (1, False), (200, False)):
         table = ablation_table(task, metric, "zero", shifted(name, 1.0, changed), draws)
-        assert table.columns.tolist() == ABLATION_COLUMNS[1:]
+        assert table.columns.tolist() == ABLATION.names[1:]
         assert table["verdict"].isna().tolist() == [constant] * 2
         assert not constant or table["n_to_decide"].isna().all()
     if task.right(np.zeros((2, len(task.columns))), metric) is not None:

@@ -10,15 +10,9 @@ import pytest
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.classify.position_figure import (
-    MOST,
-    TOLD_OFFSETS,
-    fixed_offset,
-    relation_offset_figures,
-    shares_by_offset,
-)
-from headlens.metrics.syntax import _REACH
+from headlens.analyses.classify.position_figure import MOST, fixed_offset, relation_offset_figures, shares_by_offset
 from headlens.plots.style import drawn_for
+from headlens.tables.classify_tables import offsets_to
 
 NOTHING = pd.DataFrame()
 
@@ -143,5 +137,5 @@ def test_labels_of_panels_do_not_touch_and_are_not_cut(width: str) -> None:
     assert boxes[-1].x1 <= figure.bbox.x1
 
 
-def test_the_offsets_are_those_of_the_metric() -> None:
-    assert (TOLD_OFFSETS[0], TOLD_OFFSETS[-1]) == (f"<-{_REACH}", f">{_REACH}")
+def test_offsets_are_named_with_the_tails_at_the_ends() -> None:
+    assert offsets_to(2) == ("<-2", "-2", "-1", "0", "1", "2", ">2")

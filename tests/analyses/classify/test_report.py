@@ -17,8 +17,8 @@ from headlens.findings.layer_smoothness import smoothness_table
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
 from headlens.relevance_propagation.overviews import SHARES_TITLE
-from headlens.roles.role_rules import ROLE_COLUMNS
 from headlens.runs.reading import RecordedRun
+from headlens.tables.classify_tables import SCORES_OF_ROLES
 
 RELEVANCE = ["relevance", "relevance_raw", "relevance_intervals"]
 ALL = [
@@ -153,11 +153,11 @@ def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
 
 def test_every_column_that_is_asked_for_is_written() -> None:
     names = ["model", "stack", "relation", "direction", "offset", "n", "share"]
-    more = {"roles": ["model", *ROLE_COLUMNS], "relation_offsets": names}
+    more = {"roles": ["model", *SCORES_OF_ROLES.names[1:]], "relation_offsets": names}
     tables = with_relevance() | {name: pd.DataFrame(columns=columns) for name, columns in more.items()}
     tables["smoothness"] = smoothness_table(tables["heads"], ("confidence",), seed=0)
-    for name, columns in REPORT.tables.items():
-        assert {*columns.keys, *columns.numbers, *columns.words} <= set(tables[name])
+    for name, table in tables.items():
+        assert {column.name for column in REPORT.tables[name].columns if not column.optional} <= set(table)
 
 
 def test_other_commands_are_shown_with_the_pictures_they_have() -> None:

@@ -19,8 +19,9 @@ from transformers import PreTrainedTokenizerBase
 
 import headlens
 from headlens.analyses.classify.overviews import roles_agree, roles_compared
-from headlens.roles.role_rules import COLUMNS, agreement_notes, role_agreement, role_records
+from headlens.roles.role_rules import agreement_notes, role_agreement, role_records
 from headlens.runs.reading import RecordedRun
+from headlens.tables.classify_tables import AGREEMENT
 
 ROLES = ["", "sink", "syntactic(obj dep->head)", "syntactic(det dep->head)", "positional(-1)"]
 FAMILIES = ["none", "sink", "syntactic", "syntactic", "positional"]
@@ -89,7 +90,7 @@ def test_the_interval_covers_what_it_should(tables: int, least: int) -> None:
 def test_stacks_and_models() -> None:
     three = [table(name, roles) for name, roles in (("a", [0, 1, 2, 4]), ("b", [0, 1, 3, 1]), ("c", [0]))]
     found = role_agreement(pd.concat([*three, table("a", [1, 1], "cross"), table("b", [1, 1], "cross")]))
-    assert list(found.columns) == COLUMNS
+    assert list(found.columns) == AGREEMENT.names
     assert found[["model", "other_model", "stack", "heads", "same"]].to_numpy().tolist() == [
         ["a", "b", "encoder", 4, 3],
         ["a", "b", "cross", 2, 2],

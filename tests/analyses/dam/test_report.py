@@ -30,9 +30,9 @@ from headlens.analyses.dam.report import (
     write_dam,
 )
 from headlens.analyses.report.registry import reports
-from headlens.attention_masks.named_masks import CLASSES
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
+from headlens.tables.mask_tables import CLASSES
 
 
 def made(layers: int = 1, heads: int = 3, n: int = 5) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,7 +12,6 @@ from made_runs import HOSTILE
 from scipy import stats
 
 from headlens.analyses.masks.degrees import (
-    EFFECTS_COLUMNS,
     degree_effects,
     effects_markdown,
     learned_degrees,
@@ -20,6 +19,7 @@ from headlens.analyses.masks.degrees import (
     quality_by_degrees,
 )
 from headlens.pages.formatting import value_text
+from headlens.tables.mask_tables import EFFECTS
 
 
 def masks(noise: float = 0.0, layers: tuple[str, ...] = ("all",), seeds: int = 2) -> pd.DataFrame:
@@ -91,7 +91,7 @@ def test_what_does_not_vary_has_no_effect() -> None:
     table = masks()
     narrow = table[(table["degree_global"] == 2) & (table["degree_random"] == 0)]
     found = degree_effects(narrow)
-    assert list(found.columns) == EFFECTS_COLUMNS
+    assert list(found.columns) == EFFECTS.names
     assert found["kind"].tolist() == ["neighbour"]
     assert degree_effects(table[table["pattern"] == "full"]).empty
     few = degree_effects(narrow[(narrow["seed"] == 0) & (narrow["degree_neighbour"] < 4)])

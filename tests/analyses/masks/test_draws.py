@@ -18,7 +18,8 @@ from headlens.analyses.masks.degrees import (
     quality_by_degrees,
     quality_of_draws,
 )
-from headlens.analyses.masks.study_figures import GRID, is_grid
+from headlens.analyses.masks.study_figures import is_grid
+from headlens.tables.mask_tables import GRID
 
 VALUES = (0.81, 0.84, 0.78, 0.83)
 NAMES = ("degrees:mu=1", "degrees:mu=10,kinds=neighbour+global+random")

@@ -8,11 +8,12 @@ import pytest
 from tiers import rest_slow
 
 from headlens.analyses.masks.options import PAPER, MasksRequest
-from headlens.analyses.masks.recipe import SPARSITY_COLUMNS, sparsity_table
+from headlens.analyses.masks.recipe import sparsity_table
 from headlens.analyses.masks.report import REPORT, mask_figures, pattern_pictures
 from headlens.analyses.report.registry import reports
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import OptionError
+from headlens.tables.mask_tables import SPARSITY
 
 
 def table(*texts: str, n: int = 12) -> pd.DataFrame:
@@ -57,8 +58,8 @@ def test_masks_without_a_pattern_are_not_drawn() -> None:
 
 def test_the_table_is_the_contract() -> None:
     rows = table("star", "random:3", n=128)
-    assert rows.columns.tolist() == SPARSITY_COLUMNS
-    assert SPARSITY_COLUMNS[:6] == ["mask", "layer", "head", "diagonal", "n", "sparsity"]
+    assert rows.columns.tolist() == SPARSITY.names
+    assert SPARSITY.names[:6] == ["mask", "layer", "head", "diagonal", "n", "sparsity"]
     assert rows["diagonal"].tolist() == [True, False] * 2
     assert rows["allowed"].tolist() == [634, 506, 384, 384]
     assert (rows["masked"] + rows["allowed"] == 128**2).all()

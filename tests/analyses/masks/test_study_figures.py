@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from scipy import stats
 from tiers import rest_slow
 
-from headlens.analyses.masks.study_figures import GRID, is_grid, means, quality_by_pattern, study_markdown
+from headlens.analyses.masks.study_figures import is_grid, means, quality_by_pattern, study_markdown
 from headlens.plots.curves import CHANCE_LABEL
 from headlens.plots.mask_points import draw_masks, short_names, sweeps
 from headlens.plots.style import FULL_WIDTH, TICK_SIZE, one_line
+from headlens.tables.mask_tables import GRID
 
 
 def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:

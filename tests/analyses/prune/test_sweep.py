@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 from saved import build
 
 from headlens.analyses.prune.options import LAMBDAS, PenaltySweepOptions, RoleOptions, SweepTraining
-from headlens.analyses.prune.sweep import (
-    LEAST,
-    MOST,
-    ROLE_COLUMNS,
-    SWEEP_COLUMNS,
-    UNPRUNED,
-    PenaltyOutcome,
-    gate_tables,
-    nearest,
-    search,
-)
+from headlens.analyses.prune.sweep import LEAST, MOST, UNPRUNED, PenaltyOutcome, gate_tables, nearest, search
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.learning.hyperparameters import TrainingOptions
@@ -31,6 +21,7 @@ from headlens.learning.training_options import TrainingSetOptions
 from headlens.runs.processes import ALONE
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run
+from headlens.tables.prune_tables import ROLES_KEPT, SWEEP
 from headlens.tasks.task_options import TaskData
 
 
@@ -216,7 +207,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def test_a_row_per_run_start_and_metric() -> None:
     found = tables()["sweep"]
-    assert found.columns.tolist() == SWEEP_COLUMNS
+    assert found.columns.tolist() == SWEEP.names
     assert found[["run", "init", "metric", "value"]].to_numpy().tolist() == [
         ["unpruned", "trained", "bleu", 30.0],
         ["unpruned", "trained", "chrf", 50.0],
@@ -257,7 +248,7 @@ def test_gates_log_and_roles() -> None:
     assert frames["gates"].iloc[0].tolist() == ["penalty-0.1", 0.1, 0, "encoder", 0, 0, 2.5, 0.96, 1.0, "tiny"]
     assert frames["log"].to_dict("records") == [{"run": "penalty-0.1", "penalty": 0.1, "step": 5, "loss": 1.0}]
     roles = frames["roles"]
-    assert roles.columns.tolist() == ROLE_COLUMNS
+    assert roles.columns.tolist() == ROLES_KEPT.names
     assert len(roles) == 6
     after = roles.set_index(["stack", "layer", "head"])[["role", "kept", "role_pruned"]]
     assert after.loc[("cross", 0, 1)].tolist() == ["positional(-1)", True, "none"]

@@ -22,11 +22,12 @@ from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.syntax_figure import syntactic_map
 from headlens.analyses.masks.report import mask_figures
 from headlens.analyses.prune.report import gate_figures
-from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
+from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures
 from headlens.analyses.training.report import training_curve
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.pages.command_report import Figures
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, drawn_for, page_width
+from headlens.tables.sparsefinder_tables import GOLD
 
 Make = Callable[..., pd.DataFrame]
 Shapes = dict[str, list[int]]

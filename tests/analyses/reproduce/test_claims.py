@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.analyses.reproduce.claims import CLAIM_COLUMNS, Claim
+from headlens.analyses.reproduce.claims import Claim
 from headlens.analyses.reproduce.paper_tables import in_words
 from headlens.errors import InputError
 from headlens.files import write_csv
+from headlens.tables.reproduce_tables import CLAIMS
 
 SPEC: dict[str, Any] = {
     "claim": "neighbours are the most robust",
@@ -72,7 +73,7 @@ def test_at_most_is_the_other_way_round(tmp_path: Path) -> None:
 
 
 def test_what_was_not_run_says_what_it_needs(tmp_path: Path) -> None:
-    assert list(Claim.of(SPEC).judged(tmp_path).columns) == CLAIM_COLUMNS
+    assert list(Claim.of(SPEC).judged(tmp_path).columns) == CLAIMS.names
     (missing,) = Claim.of(SPEC).judged(tmp_path, {"graphs": "a GPU"}).to_dict("records")
     assert (missing["verdict"], missing["not_run"]) == ("not run here", "needs a GPU")
     (empty,) = Claim.of(SPEC).judged(tmp_path).to_dict("records")

@@ -9,14 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headlens.analyses.reproduce.paper_cells import (
-    AGREEMENT_COLUMNS,
-    cell_agreement,
-    column_agreement,
-    with_agreement,
-)
+from headlens.analyses.reproduce.paper_cells import cell_agreement, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_tables import ComparedTable
 from headlens.files import write_csv
+from headlens.tables.reproduce_tables import COLUMN_AGREEMENT
 
 
 @pytest.mark.parametrize(
@@ -60,7 +56,7 @@ def compared(tmp_path: Path, ours: list[float], **changes: Any) -> pd.DataFrame:
 
 def test_order_and_signs_of_a_column(tmp_path: Path) -> None:
     found = compared(tmp_path, [5.0, 1.0, 6.0])
-    assert list(found.columns) == AGREEMENT_COLUMNS
+    assert list(found.columns) == COLUMN_AGREEMENT.names
     first, second = found.to_dict("records")
     assert first["agreement"] == "3 of 3 cells agree; same order; same sign of differences from a"
     # 4, 2, 2: two pairs differ in print, of which a > b holds and a > c does not; b is no more than `with` in print.

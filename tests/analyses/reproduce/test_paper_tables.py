@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.analyses.reproduce.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
+from headlens.analyses.reproduce.paper_tables import ComparedTable, comparison_markdown
 from headlens.errors import InputError
 from headlens.files import write_csv
+from headlens.tables.reproduce_tables import COMPARISON
 
 SWEEP = pd.DataFrame(
     {
@@ -58,7 +59,7 @@ def cell(found: pd.DataFrame, row: str, column: str) -> dict[str, Any]:
 
 def test_cells_are_those_of_the_run(folder: Path) -> None:
     found = ComparedTable.of(SPEC).compared(folder)
-    assert list(found.columns) == COMPARISON_COLUMNS
+    assert list(found.columns) == COMPARISON.names
     assert len(found) == 4 * 3
     few = cell(found, "few", "trained")
     assert (few["published"], few["ours"], few["ci_low"], few["ci_high"]) == (29.62, 29.5, 29.1, 29.9)

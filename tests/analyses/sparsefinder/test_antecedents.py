@@ -12,7 +12,7 @@ from made_tasks import build
 from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.sparsefinder.contents import ANTECEDENT_COLUMNS, antecedents
+from headlens.analyses.sparsefinder.contents import antecedents
 from headlens.analyses.sparsefinder.pareto_points import joined_sites
 from headlens.analyses.sparsefinder.predictors import pattern_predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
@@ -22,6 +22,7 @@ from headlens.attention_masks.patterns import Window
 from headlens.corpora.sentence import Example
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
+from headlens.tables.sparsefinder_tables import ANTECEDENTS
 
 # What is told of a mention: its word, the nearest earlier one of the same entity, and how many words are between.
 SENTENCES = [
@@ -65,7 +66,7 @@ def test_pairs_of_words_token_by_token(store: tuple[QueryKeyStore, LoadedModel])
     own, loaded = store
     predictor = pattern_predictor(Window(3))
     table = antecedents(own, "encoder.1", predictor)
-    assert table.columns.tolist() == ANTECEDENT_COLUMNS
+    assert table.columns.tolist() == ANTECEDENTS.names[3:-1]
     expected = []
     for text, _, pairs in SENTENCES * 5:
         tokens = places(loaded.tokenizer, text.split())

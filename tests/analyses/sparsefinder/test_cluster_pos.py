@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import rest_slow
 
-from headlens.analyses.sparsefinder.contents import CONTENT_COLUMNS, cluster_contents, information
+from headlens.analyses.sparsefinder.contents import cluster_contents, information
 from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
+from headlens.tables.sparsefinder_tables import CLUSTERS
 
 GRID = ParameterGrid(windows=(0,), thresholds=(1.0,), groups=(2, 4))
 WORDS = ("NOUN", "VERB", "DET", "special")
@@ -39,7 +40,7 @@ def fitted(store: QueryKeyStore, site: str) -> FittedSite:
 def test_every_token_is_counted_where_it_is_nearest(site: str, tagged: QueryKeyStore) -> None:
     own = fitted(tagged, site)
     found = cluster_contents(tagged, site, own, 4)
-    assert found.columns.tolist() == CONTENT_COLUMNS
+    assert found.columns.tolist() == CLUSTERS.names[3:-1]
     counts: Counter[tuple[int, int, str, str]] = Counter()
     tags = list(tagged.tags(site))
     centroids = own.centroids[4]
@@ -51,7 +52,7 @@ def test_every_token_is_counted_where_it_is_nearest(site: str, tagged: QueryKeyS
                 for place, word in enumerate(words):
                     apart = [float((vectors[0, head, place] - c).square().sum()) for c in centroids[head]]
                     counts[head, int(np.argmin(apart)), side, word] += 1
-    assert found.set_index(CONTENT_COLUMNS[:4])["count"].to_dict() == dict(counts)
+    assert found.set_index(CLUSTERS.names[3:-1][:4])["count"].to_dict() == dict(counts)
     assert found.groupby(["head", "cluster", "side"])["share"].sum().to_numpy() == pytest.approx(1)
 
 
@@ -62,7 +63,7 @@ def test_without_tags_there_is_nothing(collected: Callable[..., QueryKeyStore], 
 
 def table(counts: dict[tuple[int, str], int]) -> pd.DataFrame:
     rows = [(0, cluster, "query", tag, count, np.nan) for (cluster, tag), count in counts.items()]
-    return pd.DataFrame(rows, columns=CONTENT_COLUMNS)
+    return pd.DataFrame(rows, columns=CLUSTERS.names[3:-1])
 
 
 def test_information_of_closed_forms() -> None:

@@ -12,7 +12,7 @@ from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.sparsefinder.predictors import Predictor, empty_predictor, pattern_predictor
-from headlens.analyses.sparsefinder.tables import EXAMPLE_COLUMNS, example_heads
+from headlens.analyses.sparsefinder.tables import example_heads
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention_masks.patterns import Window
@@ -20,6 +20,7 @@ from headlens.corpora.sentence import Example
 from headlens.heads import Head
 from headlens.maps.sentence_attention import shown_examples
 from headlens.models.loading import LoadedModel
+from headlens.tables.sparsefinder_tables import EXAMPLES_OF_HEADS
 
 TEXT = "the old cat sees a red house near the river"
 
@@ -36,7 +37,7 @@ def test_weights_before_and_after(loaded: LoadedModel, predictor: Callable[[], P
     heads = [Head("encoder", 1, 0), Head("encoder", 0, 1)]
     predictors = {f"encoder.{layer}": predictor() for layer in (0, 1)}
     found = example_heads(loaded, Example(sentence(TEXT)), predictors, heads)
-    assert found.columns.tolist() == EXAMPLE_COLUMNS
+    assert found.columns.tolist() == EXAMPLES_OF_HEADS.names[1:11]
     inputs = loaded.tokenizer(TEXT, return_tensors="pt")
     n = inputs["input_ids"].shape[1]
     words = loaded.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())

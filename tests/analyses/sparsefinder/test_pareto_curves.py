@@ -11,17 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.pareto_curves import (
-    AREAS_COLUMNS,
-    area,
-    areas,
-    curve,
-    frontier,
-    hull,
-    of_model,
-    spread_out,
-)
-from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT
+from headlens.analyses.sparsefinder.pareto_curves import area, areas, curve, frontier, hull, of_model, spread_out
+from headlens.analyses.sparsefinder.pareto_points import POINT
+from headlens.tables.sparsefinder_tables import AREAS, GOLD
 
 
 def heads() -> pd.DataFrame:
@@ -54,7 +46,7 @@ def test_areas_by_method() -> None:
     points = of_model(heads())
     gold = {"method": GOLD, "recall": 1.0, "sparsity": 0.8, "exact": 1.0, "mass": 1.0}
     found = areas(pd.concat([points, pd.DataFrame([gold])], ignore_index=True)).set_index("method")
-    assert [*found.reset_index().columns] == AREAS_COLUMNS
+    assert [*found.reset_index().columns] == AREAS.names[2:]
     own = points[points["method"] == "distance"]
     expected = area(own["sparsity"].to_numpy(), own["recall"].to_numpy())
     assert found.loc["distance", "area"] == pytest.approx(expected)

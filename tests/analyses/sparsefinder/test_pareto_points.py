@@ -17,7 +17,6 @@ from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allow
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import (
     BLOCK,
-    GOLD,
     OWN,
     PARETO_COLUMNS,
     TIMES_COLUMNS,
@@ -30,6 +29,7 @@ from headlens.analyses.sparsefinder.predictors import distance_predictor, patter
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.attention_masks.patterns import Global, Window
 from headlens.statistics.bootstrap import Draws
+from headlens.tables.sparsefinder_tables import GOLD
 
 SMALL = ParameterGrid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
 BLOCKS = replace(SMALL, block_size=3)

@@ -11,7 +11,6 @@ import torch
 from tiers import rest_slow
 
 from headlens.analyses.sparsefinder.figures import (
-    GOLD,
     LOOKS,
     cluster_pictures,
     example_maps,
@@ -27,6 +26,7 @@ from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import REPORT, method_areas
 from headlens.heads import KEY_COLUMNS
 from headlens.plots import style
+from headlens.tables.sparsefinder_tables import GOLD
 
 
 def test_names_are_those_of_the_tables() -> None:
@@ -285,4 +285,5 @@ def test_methods_in_order() -> None:
 
 def test_words_of_the_heads_that_are_shown_are_declared() -> None:
     """A column that is not declared as words holds numbers when a run is read back."""
-    assert set(REPORT.tables["examples"].words["method"]) == {GOLD, *LOOKS}
+    (method,) = (column for column in REPORT.tables["examples"].columns if column.name == "method")
+    assert set(method.words) == {GOLD, *LOOKS}

@@ -17,7 +17,6 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask, opened_task
 from headlens.attention.model_normalizer import switch
@@ -25,6 +24,7 @@ from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel
+from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample

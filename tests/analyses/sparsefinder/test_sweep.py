@@ -13,14 +13,9 @@ import torch
 from headlens.analyses.sparsefinder import pareto_points as module
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_curves import areas, of_model, of_stacks
-from headlens.analyses.sparsefinder.pareto_points import (
-    EVERY,
-    PARETO_COLUMNS,
-    SparsitySweep,
-    SparsitySweepResult,
-    pareto,
-)
+from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, SparsitySweep, SparsitySweepResult, pareto
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
+from headlens.tables.shared_columns import ALL
 
 GRID = ParameterGrid(windows=(0, 3), thresholds=(0.5,), groups=(2,))
 OPTIONS = FitOptions(2, epochs=1)
@@ -52,7 +47,7 @@ def test_every_site_has_its_heads_and_points(store: QueryKeyStore, whole: Whole)
         pd.testing.assert_frame_equal(rows[PARETO_COLUMNS].reset_index(drop=True), expected.table)
         samples.setdefault(stack, []).append(expected.samples)
     assert set(areas(of_model(table))["method"]) == set(table["method"])
-    assert set(swept.samples) == {*samples, EVERY}
+    assert set(swept.samples) == {*samples, ALL}
     points = of_stacks(table)
     for stack, own in samples.items():
         assert swept.samples[stack] == pytest.approx(np.mean(own, axis=0), abs=1e-6)
@@ -62,7 +57,7 @@ def test_every_site_has_its_heads_and_points(store: QueryKeyStore, whole: Whole)
     heads = table.groupby("stack")["head"].nunique()  # of each of its layers
     whole = [(part, heads[stack]) for stack, own in samples.items() for part in own]
     expected = np.average([part for part, _ in whole], axis=0, weights=[count for _, count in whole])
-    assert swept.samples[EVERY] == pytest.approx(expected, abs=1e-6)
+    assert swept.samples[ALL] == pytest.approx(expected, abs=1e-6)
 
 
 def test_what_was_done_is_not_done_again(
