@@ -11,10 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 import typer
 from advice import misleading
+from declared_tables import undeclared
 from every_command import CASES
 from forks import Forks
 from found_once import programs_found_once  # noqa: F401
@@ -31,6 +33,7 @@ from headlens.corpora.sources import demo_corpus
 from headlens.corpora.text import split_words
 from headlens.models import loading
 from headlens.plots import export
+from headlens.runs.folder import RunFolder
 from headlens.tasks.catalogue import CATALOGUE
 from headlens_cli.app import main
 
@@ -49,6 +52,21 @@ def draws(words: list[str]) -> bool:
     """Whether a command line draws figures and could be told not to."""
     own = commands().get(words[0]) if words else None
     return own is not None and "figures" in own.options and not {"--no-figures", "--resume"} & set(words)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def written_tables_are_declared() -> Iterator[None]:
+    """Refuses every table of a command that has no schema, and every column that its schema lacks."""
+    write = RunFolder.table
+
+    def table(self: RunFolder, name: str, frame: pd.DataFrame) -> Path:
+        command = self._record["command"]
+        assert undeclared(command, name, frame) == [], f"{name}.csv of {command}"
+        return write(self, name, frame)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunFolder, "table", table)
+        yield
 
 
 # The parser of the command line takes a tenth of a second every time.
