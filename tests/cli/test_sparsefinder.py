@@ -115,7 +115,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert done.code == 0, done.err
     tables = written("run")
     pareto = tables["pareto"]
-    assert pareto.columns.tolist() == PARETO.names[:-1]
+    assert pareto.columns.tolist() == PARETO.names
     whole, heads = pareto[pareto["head"].isna()], pareto[pareto["head"].notna()]
     assert set(whole["method"]) == METHODS | {GOLD}
     # A head of a layer is a row at every point, and the whole model is their mean.
