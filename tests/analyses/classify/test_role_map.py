@@ -68,6 +68,7 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     assert [t.get_text() for t in syntactic.axes[0].texts] == ["obj\n↑", "obj\n↓"]
     assert told(syntactic) == "↑ dependent to head, ↓ head to dependent"
     legend = syntactic.legends[0]
+    syntactic.draw_without_rendering()  # text has its place only when it is drawn
     note = legend.get_title().get_window_extent()
     assert note.y0 >= max(t.get_window_extent().y1 for t in legend.get_texts())
     nearest = function_map(frame.assign(role="", nearest="syntactic(obj dep->head)"))
