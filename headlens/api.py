@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from tempfile import mkdtemp
@@ -355,10 +355,16 @@ def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = N
         # Figures are drawn when they are asked for.
         named = {"figures": False, **named} if "figures" in command.options else named
         named |= {"out": folder / "run"}
-    with ExitStack() as undo:
-        undo.enter_context(only_cache(enabled=bool(named.get("offline"))))
-        opened = {name: _opened(value, undo) for name, value in named.items()}
-        run = command.execute(command.request(opened))
+    try:
+        with ExitStack() as undo:
+            undo.enter_context(only_cache(enabled=bool(named.get("offline"))))
+            opened = {name: _opened(value, undo) for name, value in named.items()}
+            run = command.execute(command.request(opened))
+    except BaseException:
+        if folder is not None:
+            with suppress(OSError):  # it holds what can be resumed
+                folder.rmdir()
+        raise
     return Result(command.name, run, folder, draw)
 
 

@@ -8,6 +8,7 @@ import json
 import pkgutil
 import re
 import sys
+import tempfile
 from dataclasses import MISSING
 from html import unescape
 from pathlib import Path
@@ -25,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 import headlens
 from headlens.analyses.commands import commands
 from headlens.api import function_of
-from headlens.errors import OptionError, OutputError
+from headlens.errors import HeadlensError, OptionError, OutputError
 from headlens.models.loading import LoadedModel
 from headlens.options import CommandOptions
 from headlens_cli.app import main
@@ -180,6 +181,24 @@ def test_sentences_alone_are_for_the_demo_model() -> None:
     record = json.loads((result.folder / "run.json").read_text())
     assert (record["arguments"]["text"], record["arguments"]["model"]) == (["Cats sleep.", "Dogs"], "demo")
     assert not (result.folder / "figures").exists()  # they are drawn when they are asked for
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("classify", {"corpus": "nowhere.conllu"}),
+        ("probe", {"corpus": "nowhere.conllu"}),
+        ("ablate", {"task": "sst2", "data": "nowhere.tsv"}),
+        ("sparsefinder", {"windows": (-1,)}),
+    ],
+)
+def test_a_call_that_is_refused_leaves_no_folder(
+    command: str, options: dict[str, Any], small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(HeadlensError):
+        getattr(headlens, command)(small, **options)
+    assert not list(tmp_path.glob("headlens-*"))
 
 
 @pytest.mark.slow
