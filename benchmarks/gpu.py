@@ -242,18 +242,18 @@ def statistics_of_heads(bench: Bench) -> Iterator[Table]:
             continue
         layers = None if n <= 2048 else 1
         model = peaked(bench.config(positions=n, layers=layers))
-        feed = reader(model, examples)
-        texts = inputs.joined(examples * math.ceil(n / 8192), feed, n)
+        corpus_reader = reader(model, examples)
+        texts = inputs.joined(examples * math.ceil(n / 8192), corpus_reader, n)
         texts = texts[: max(1, (128 if bench.tiny else 16384) // n)]
-        cpu = _sums(feed, texts) if n == lengths[0] else None
+        cpu = _sums(corpus_reader, texts) if n == lengths[0] else None
         for mode in MODES:
             model.to(bench.device, torch.bfloat16 if mode == "bf16" else torch.float32)
             with matrix_products(mode), torch.inference_mode():
-                batches = list(feed.batches(texts, n * len(texts))) * BATCHES
+                batches = list(corpus_reader.batches(texts, n * len(texts))) * BATCHES
                 tokens = sum(int(b.source.real.sum()) for b in batches)
                 todo = [
-                    measure_statistics.plain_way(feed),
-                    *(measure_statistics.headlens_way(feed, tier) for tier in (3, 7)),
+                    measure_statistics.plain_way(corpus_reader),
+                    *(measure_statistics.headlens_way(corpus_reader, tier) for tier in (3, 7)),
                 ]
                 runs: dict[str, Run] = {
                     name: (lambda way=way, batches=batches: way(batches))
@@ -271,20 +271,20 @@ def statistics_of_heads(bench: Bench) -> Iterator[Table]:
                     most = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-2}[mode]
                     table.checks += [
                         (f"{name}, n = {n}, {mode}, against the CPU in float32", float(np.abs(a - b).max()), most)
-                        for (name, a), b in zip(_sums(feed, texts).items(), cpu.values(), strict=True)
+                        for (name, a), b in zip(_sums(corpus_reader, texts).items(), cpu.values(), strict=True)
                     ]
                 yield table
-        del model, feed
+        del model, corpus_reader
         if bench.device == "cuda":
             torch.cuda.empty_cache()
     yield table
 
 
-def _sums(feed: CorpusReader, texts: list[Example]) -> dict[str, np.ndarray[Any, Any]]:
+def _sums(corpus_reader: CorpusReader, texts: list[Example]) -> dict[str, np.ndarray[Any, Any]]:
     """Mean confidence and entropy of every head, and the share of the commonest offset."""
     with torch.inference_mode():
-        found = measure_statistics.headlens_way(feed, 3)(feed.batches(texts, 10**6))
-    sums = measure_statistics.as_sums(found, feed)
+        found = measure_statistics.headlens_way(corpus_reader, 3)(corpus_reader.batches(texts, 10**6))
+    sums = measure_statistics.as_sums(found, corpus_reader)
     counted = np.maximum(sums.offsets.sum(-1), 1)
     return {
         "confidence": sums.peaks / sums.tokens,

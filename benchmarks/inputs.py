@@ -26,19 +26,19 @@ class Work:
 
     Args:
         name: sentences, or joined.
-        feed: the model and the way into it.
+        reader: the model and the way into it.
         examples: the corpus.
         batch_tokens: tokens of a batch.
     """
 
     name: str
-    feed: CorpusReader
+    reader: CorpusReader
     examples: tuple[Example, ...]
     batch_tokens: int
 
     def batches(self, times: int = 1) -> Iterator[Batch]:
         """The corpus, several times over."""
-        return self.feed.batches((e for _ in range(times) for e in self.examples), self.batch_tokens)
+        return self.reader.batches((e for _ in range(times) for e in self.examples), self.batch_tokens)
 
 
 def loaded_model(name: str, device: str) -> LoadedModel:
@@ -60,13 +60,13 @@ def sentences(corpus: Path | None, most: int) -> list[Example]:
     return found[::step][:most]
 
 
-def joined(examples: Iterable[Example], feed: CorpusReader, limit: int = 512) -> list[Example]:
+def joined(examples: Iterable[Example], reader: CorpusReader, limit: int = 512) -> list[Example]:
     """Sentences side by side, as many as go into `limit` tokens; their trees stay as they are."""
     found: list[Example] = []
     held: list[Sentence] = []
     room = limit - 2
     for example in examples:
-        encoded = feed.encoder.encode(example)
+        encoded = reader.encoder.encode(example)
         size = limit if encoded is None else len(encoded.source) - 2
         if size > room and held:
             found.append(Example(_side_by_side(held)))

@@ -50,17 +50,17 @@ def one_text(length: int, *, decoder: bool) -> inputs.Work:
     tokenizer.model_max_length = length
     sentences = inputs.sentences(None, 10**6)
     model = one_layer(len(tokenizer), length, decoder=decoder).eval()
-    feed = CorpusReader.of(LoadedModel("one-layer", model, tokenizer, None), sentences[0])
-    text = inputs.joined(islice(cycle(sentences), length // 5), feed, length)[0]
-    return inputs.Work(f"n={length}", feed, (text,), length)
+    reader = CorpusReader.of(LoadedModel("one-layer", model, tokenizer, None), sentences[0])
+    text = inputs.joined(islice(cycle(sentences), length // 5), reader, length)[0]
+    return inputs.Work(f"n={length}", reader, (text,), length)
 
 
 def measure(length: int, way: str, rounds: int, *, decoder: bool) -> None:
     """Print the tokens, the megabytes and the ratio of CPU times of one way."""
     work = one_text(length, decoder=decoder)
     batches = list(work.batches())
-    plain = measure_statistics.plain_way(work.feed)
-    todo = measure_statistics.headlens_way(work.feed, WAYS[way]) if way in WAYS else plain
+    plain = measure_statistics.plain_way(work.reader)
+    todo = measure_statistics.headlens_way(work.reader, WAYS[way]) if way in WAYS else plain
     plain(list(one_text(64, decoder=decoder).batches()))  # what torch loads at its first pass is no memory of the text
     before = measure_statistics.peak_megabytes("cpu")
     measure_statistics.forget_peak("cpu")

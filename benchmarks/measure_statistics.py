@@ -60,7 +60,7 @@ TIMES = (1, 4, 16)
 TOKEN_METRICS = (Confidence(), Positions(), Entropy(), Mass(), Monotonicity())
 
 
-def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
+def headlens_way(reader: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
     """Everything `classify` does with the batches of a corpus, up to a tier."""
     metrics: list[Metric] = [*TOKEN_METRICS[:tier], *([RareWords(), Syntax(RELATIONS)] if tier > 5 else [])]
     if tier > 6:
@@ -69,41 +69,41 @@ def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], S
     frequency = make_frequency("wordfreq:en", []) if tier > 5 else None
 
     def way(batches: Iterable[Batch]) -> Statistics:
-        watching = Statistics(metrics, feed.sites)
-        observers = [watching, HeadSimilarity(feed.sites)] if tier > 6 else [watching]
+        watching = Statistics(metrics, reader.sites)
+        observers = [watching, HeadSimilarity(reader.sites)] if tier > 6 else [watching]
         annotator = Annotator(RELATIONS if tier > 5 else (), frequency, words=tier > 6, sample=tier > 6)
-        with AttentionSession(feed.model, observers=observers, kernel="fast") as session:
+        with AttentionSession(reader.model, observers=observers, kernel="fast") as session:
             for batch in batches:
-                with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)):
-                    feed.model(**batch.inputs)
+                with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=reader.decoder_only)):
+                    reader.model(**batch.inputs)
         return watching
 
     return way
 
 
-def plain_way(feed: CorpusReader) -> Callable[[Iterable[Batch]], None]:
+def plain_way(reader: CorpusReader) -> Callable[[Iterable[Batch]], None]:
     def way(batches: Iterable[Batch]) -> None:
         for batch in batches:
-            feed.model(**batch.inputs)
+            reader.model(**batch.inputs)
 
     return way
 
 
-def ways(feed: CorpusReader) -> dict[str, Callable[[Iterable[Batch]], object]]:
+def ways(reader: CorpusReader) -> dict[str, Callable[[Iterable[Batch]], object]]:
     """All that is measured, by name; the plain forward pass first."""
     return {
-        PLAIN: plain_way(feed),
-        **{name: headlens_way(feed, tier) for name, tier in TIERS.items()},
-        **contenders.others(feed.model, feed.encoder.tokenizer),
+        PLAIN: plain_way(reader),
+        **{name: headlens_way(reader, tier) for name, tier in TIERS.items()},
+        **contenders.others(reader.model, reader.encoder.tokenizer),
     }
 
 
-def as_sums(found: object, feed: CorpusReader) -> contenders.Sums:
+def as_sums(found: object, reader: CorpusReader) -> contenders.Sums:
     """What headlens found, as the others write it."""
     if isinstance(found, contenders.Sums):
         return found
     assert isinstance(found, Statistics)
-    sums = contenders.empty(feed.model)
+    sums = contenders.empty(reader.model)
     confidence, positions, entropy = (found.sums(m) for m in TOKEN_METRICS[:3])
     for layer, site in enumerate(found.sites):
         sums.peaks[layer] = confidence[site]["confidence_all.x"]
@@ -117,8 +117,8 @@ def measure_time(work: inputs.Work, rounds: int, device: str) -> None:
     """Print a row per way: median and range of the ratios, and tokens per second."""
     batches = list(work.batches())
     tokens = sum(int(b.source.real.sum()) for b in batches)
-    todo = ways(work.feed)
-    found = {name: as_sums(way(batches), work.feed) for name, way in todo.items() if name != PLAIN}
+    todo = ways(work.reader)
+    found = {name: as_sums(way(batches), work.reader) for name, way in todo.items() if name != PLAIN}
     first = next(iter(found.values()))
     differing = [name for name, sums in found.items() if not (sums.agree(first) and sums.tokens == tokens)]
     times: dict[str, list[float]] = {name: [] for name in todo}
@@ -154,8 +154,8 @@ def forget_peak(device: str) -> None:
 
 def print_peak(work: inputs.Work, name: str, times: int, device: str) -> None:
     """One way over a corpus repeated several times, in this process."""
-    own = {KEEPING: partial(contenders.naive, work.feed.model, keep=True)}
-    way = own[name]() if name in own else ways(work.feed)[name]
+    own = {KEEPING: partial(contenders.naive, work.reader.model, keep=True)}
+    way = own[name]() if name in own else ways(work.reader)[name]
     forget_peak(device)
     way(work.batches(times))
     print(peak_megabytes(device))
@@ -207,10 +207,10 @@ def works(options: argparse.Namespace) -> list[inputs.Work]:
     """What is to be measured."""
     loaded = inputs.loaded_model(options.model, options.device)
     texts = inputs.sentences(options.corpus, options.sentences)
-    feed = CorpusReader.of(loaded, texts[0])
-    both = [("sentences", texts), ("n=512", inputs.joined(texts, feed))]
+    reader = CorpusReader.of(loaded, texts[0])
+    both = [("sentences", texts), ("n=512", inputs.joined(texts, reader))]
     chosen = [b for b in both if options.work in (None, b[0])]
-    return [inputs.Work(name, feed, tuple(found), options.batch_tokens) for name, found in chosen]
+    return [inputs.Work(name, reader, tuple(found), options.batch_tokens) for name, found in chosen]
 
 
 def print_machine(options: argparse.Namespace) -> None:

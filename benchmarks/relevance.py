@@ -162,8 +162,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     loaded, corpus = load("demo"), open_corpus("demo")
-    feed = CorpusReader.of(loaded, next(iter(corpus)))
-    batches = list(feed.batches(corpus, 2048))
+    reader = CorpusReader.of(loaded, next(iter(corpus)))
+    batches = list(reader.batches(corpus, 2048))
     inputs = [b.inputs for b in batches]
     print_memory(loaded.model, batches)
     print_costs("MiniLM (6 x 12), sentences", loaded.model, inputs, options.rounds)

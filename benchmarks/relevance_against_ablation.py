@@ -56,8 +56,8 @@ def damage(model: PreTrainedModel, batches: Iterable[dict[str, Tensor]]) -> pd.D
 
 def main() -> None:
     loaded, corpus = load("demo"), open_corpus("demo")
-    feed = CorpusReader.of(loaded, next(iter(corpus)))
-    truth = damage(feed.model, (batch.inputs for batch in feed.batches(corpus, 512)))
+    reader = CorpusReader.of(loaded, next(iter(corpus)))
+    truth = damage(reader.model, (batch.inputs for batch in reader.batches(corpus, 512)))
     rules = tuple(rule for rule in RULES if rule != "alpha-beta")
     found = head_relevance(loaded, corpus, compare=rules).table.rows
     print("| rule | `raw` and drop | size of `raw` and turn | `relevance` and drop |\n|---|---:|---:|---:|")

@@ -131,8 +131,8 @@ def budgeted(rows: Sequence[EncodedExample], tokens: int) -> list[list[EncodedEx
     return found
 
 
-def encoded(feed: CorpusReader, examples: Sequence[Example]) -> list[EncodedExample]:
-    return [row for e in examples if (row := feed.encoder.encode(e)) is not None]
+def encoded(reader: CorpusReader, examples: Sequence[Example]) -> list[EncodedExample]:
+    return [row for e in examples if (row := reader.encoder.encode(e)) is not None]
 
 
 def classifier(config: BertConfig) -> PreTrainedModel:
@@ -153,10 +153,10 @@ def models(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[str, Pre
 
 
 def compared(
-    title: str, model: PreTrainedModel, feed: CorpusReader, rows: Sequence[EncodedExample], options: Any
+    title: str, model: PreTrainedModel, reader: CorpusReader, rows: Sequence[EncodedExample], options: Any
 ) -> None:
     def collated(parts: Sequence[Sequence[EncodedExample]]) -> list[Inputs]:
-        return [dict(feed.collate(part).inputs) for part in parts]
+        return [dict(reader.collate(part).inputs) for part in parts]
 
     same = collated(budgeted(rows, options.batch_tokens))
     large = collated(budgeted(rows, 2048))
@@ -186,12 +186,12 @@ def main() -> None:
     options = parser.parse_args()
     loaded = corpora.loaded_model("demo", "cpu")
     examples = list(open_corpus(str(corpora.TREEBANK) if corpora.TREEBANK.exists() else "demo"))
-    feed = CorpusReader.of(loaded, examples[0])
+    reader = CorpusReader.of(loaded, examples[0])
     for title, model, share in models(options.models.split(","), loaded):
-        compared(title, model, feed, encoded(feed, examples[: int(share * options.sentences)]), options)
+        compared(title, model, reader, encoded(reader, examples[: int(share * options.sentences)]), options)
         if long := int(share * options.long):
-            texts = encoded(feed, corpora.joined(examples[: 60 * long], feed))
-            compared(title, model, feed, sorted(texts, key=lambda r: -r.length)[:long], options)
+            texts = encoded(reader, corpora.joined(examples[: 60 * long], reader))
+            compared(title, model, reader, sorted(texts, key=lambda r: -r.length)[:long], options)
 
 
 if __name__ == "__main__":

@@ -357,8 +357,8 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
         if own is None or value is None or (time, own.name) in seen:
             problem = "is none of its names" if own is None else "has no value" if value is None else "is given twice"
             names = ", ".join(own.named for own in options)
-            how = "NAME=VALUE,…" if not all(own.is_switch for own in options) else "NAME,…"
-            raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {how} with names among {names}.")
+            metavar = "NAME=VALUE,…" if not all(own.is_switch for own in options) else "NAME,…"
+            raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {metavar} with names among {names}.")
         seen.add((time, own.name))
         found[own.name] = _of_text(own, value) if isinstance(value, str) else value
         try:

@@ -94,7 +94,7 @@ def test_the_defaults_of_parts_are_those_of_the_request() -> None:
 def test_an_option_that_two_parts_have_is_given_to_both() -> None:
     assert "Size n of the mask" in declared_options(DamRequest)["longest"].option.help
     request = build(DamRequest, {"longest": 64})
-    assert request.dam.longest == request.lesson.longest == 64
+    assert request.dam.longest == request.training_set.longest == 64
     assert build(ClassifyRequest, {"offline": True}).corpus_options.offline
 
 
@@ -104,7 +104,7 @@ def test_a_request_may_word_an_option_otherwise() -> None:
     assert MasksRequest.from_options({}).study is None
     study = MasksRequest.from_options({"task": "sst2", "data": ["train.tsv"], "seeds": 2}).study
     assert study is not None
-    assert (study.lesson.data.task, study.lesson.data.data, study.seeds) == ("sst2", ("train.tsv",), 2)
+    assert (study.training_set.data.task, study.training_set.data.data, study.seeds) == ("sst2", ("train.tsv",), 2)
     with pytest.raises(OptionError, match="--seeds only applies when models are trained"):
         MasksRequest.from_options({"seeds": 2})
 

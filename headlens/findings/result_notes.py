@@ -27,10 +27,10 @@ Chosen = npt.NDArray[np.bool_]
 _TRAIN = ": train it further"
 
 
-def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
+def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     """What was left out, and what could not be aligned."""
-    notes = ["The corpus has no target side: only the encoder was analysed."] if feed.encoder_alone else []
-    notes += reading_notes(feed, counts)
+    notes = ["The corpus has no target side: only the encoder was analysed."] if reader.encoder_alone else []
+    notes += reading_notes(reader, counts)
     if counts.sentences_with_unaligned:
         words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
         notes.append(
@@ -151,19 +151,19 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
     return found
 
 
-def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
+def reading_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     """Returns notes on sentences of a corpus that were left out, cut or not understood, with their numbers."""
-    notes = [note for side in counts.unknown for note in side.notes(feed.encoder.tokenizer)] + _long_sentences(
-        feed, counts
+    notes = [note for side in counts.unknown for note in side.notes(reader.encoder.tokenizer)] + _long_sentences(
+        reader, counts
     )
-    if unnamed := feed.encoder.unnamed_tokens:
+    if unnamed := reader.encoder.unnamed_tokens:
         one = len(unnamed) == 1
         notes.append(
             f"The tokenizer adds {', '.join(unnamed)} to every text, but its settings do not name "
             f"{'it' if one else 'them'} as cls_token, sep_token, bos_token or eos_token: "
             f"{'it counts' if one else 'they count'} as special, but neither as [CLS] nor as a separator."
         )
-    if feed.encoder.pairing == "joined" and counts.sentences:
+    if reader.encoder.pairing == "joined" and counts.sentences:
         notes.append(f"The two texts of {counted(counts.sentences, 'pair')} were read as one sequence each.")
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:
@@ -171,14 +171,16 @@ def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     return notes
 
 
-def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
-    notes, longer, target_limit = [], f"longer than {feed.encoder.limit} tokens", feed.encoder.target_limit
-    if target_limit != feed.encoder.limit:
+def _long_sentences(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
+    notes, longer, target_limit = [], f"longer than {reader.encoder.limit} tokens", reader.encoder.target_limit
+    if target_limit != reader.encoder.limit:
         longer += f", or than {target_limit} as a target"
     if counts.too_long:
-        in_pairs = feed.encoder.reads_pairs
+        in_pairs = reader.encoder.reads_pairs
         advice = (
-            "" if feed.encoder.long_sentences == "window" else " --data-args long-sentences=window splits them instead."
+            ""
+            if reader.encoder.long_sentences == "window"
+            else " --data-args long-sentences=window splits them instead."
         )
         advice = " Pairs are not cut into windows." if in_pairs else advice
         notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {were(counts.too_long)} left out.{advice}")

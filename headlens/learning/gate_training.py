@@ -121,7 +121,7 @@ class Pruned:
 
 def train_gates(
     loaded: LoadedModel,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     strength: float,
     options: GateOptions | None = None,
     training: TrainingOptions | None = None,
@@ -139,7 +139,7 @@ def train_gates(
 
     Args:
         loaded: a trained model; it stays as it is.
-        lesson: the training set.
+        training_set: the training set.
         strength: λ, of the penalty.
         options: which heads get gates, and in which form the pruned model is returned.
         training: length, step size, rhythm; also of the log of gates.
@@ -151,14 +151,16 @@ def train_gates(
     """
     options, training = options or GateOptions(), training or TrainingOptions()
     callbacks = callbacks or TrainingCallbacks()
-    gated_heads(loaded, lesson, options)
+    gated_heads(loaded, training_set, options)
     model = frozen_copy(loaded, options.freeze)
-    network = lesson.task.network(model)
+    network = training_set.task.network(model)
     gates = StochasticGates(gated_sites(network, options.gates or None), options.gate_start)
     start = gates.log_alphas()
-    objective = PenalizedObjective(lesson.objective, gates, strength, options.penalty)
-    rate = options.rate(callbacks.updates(lesson.data, training))
-    rows = train_penalized(network, lesson, objective, rate, training, callbacks, record=lambda _: gates.log_columns())
+    objective = PenalizedObjective(training_set.objective, gates, strength, options.penalty)
+    rate = options.rate(callbacks.updates(training_set.data, training))
+    rows = train_penalized(
+        network, training_set, objective, rate, training, callbacks, record=lambda _: gates.log_columns()
+    )
     thaw(model, loaded)
     alphas = {0: start} | {int(row["step"]): logged(row) for row in rows}
     log = pd.DataFrame([{k: v for k, v in row.items() if "." not in k} for row in rows])
@@ -175,12 +177,12 @@ def logged(row: dict[str, float]) -> dict[Head, float]:
     return {Head.parse(name): value for name, value in row.items() if "." in name}
 
 
-def gated_heads(loaded: LoadedModel, lesson: TrainingSet, options: GateOptions) -> list[Head]:
+def gated_heads(loaded: LoadedModel, training_set: TrainingSet, options: GateOptions) -> list[Head]:
     """The heads that get gates; errors as in `train_gates`, before anything takes long."""
     check_folds(loaded.model)
     for part in options.freeze or ():
         weights_of(loaded.model, part)
-    sites = gated_sites(lesson.task.network(loaded.model), options.gates or None)
+    sites = gated_sites(training_set.task.network(loaded.model), options.gates or None)
     return [h for s in sites for h in s.heads]
 
 
@@ -205,7 +207,7 @@ def gate_table(rows: Mapping[int, Mapping[Head, float]]) -> pd.DataFrame:
 
 def from_scratch(
     loaded: LoadedModel,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     removed: list[Head],
     training: TrainingOptions,
     callbacks: TrainingCallbacks | None = None,
@@ -214,7 +216,7 @@ def from_scratch(
 
     Args:
         loaded: gives the shape.
-        lesson: what is learned.
+        training_set: what is learned.
         removed: heads that it is not to have, besides those that the original lost before; the others have no gates.
         training: length and step size, and the seed of the weights.
         callbacks: progress, and what is kept for going on after an interruption.
@@ -228,7 +230,7 @@ def from_scratch(
     model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
     if gone := {*heads_of_model(loaded.model).removed, *removed}:
         heads_of_model(model).without(gone).apply(model)
-    lesson.teach(model, training, callbacks)
+    training_set.teach(model, training, callbacks)
     return model
 
 

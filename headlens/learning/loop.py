@@ -160,7 +160,7 @@ class Trainer:
         evaluate: measures the model, which is in evaluation mode meanwhile; None leaves it out.
         better: the value of an evaluation that should be large; needed for `patience`.
         on_best: called with the model after every evaluation that is better than all before.
-        keeper: where the state is kept; None keeps nothing.
+        checkpoint: where the state is kept; None keeps nothing.
         progress: called with the number of updates done; with 0 before the first.
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
         record: called with the model for every row of the log; gives more columns.
@@ -174,7 +174,7 @@ class Trainer:
     evaluate: Evaluate | None = None
     better: Callable[[Mapping[str, float]], float] | None = None
     on_best: Callable[[nn.Module], None] = lambda _: None
-    keeper: TrainingCheckpoint | None = None
+    checkpoint: TrainingCheckpoint | None = None
     progress: Callable[[int], None] = lambda _: None
     scales: Mapping[str, float] = field(default_factory=dict)
     record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
@@ -227,7 +227,7 @@ class _Run:
         process, processes = self.accelerator.process_index, self.accelerator.num_processes
         self.updates = BatchSampler.of_training(data.lengths, options, process, processes)
         torch.manual_seed(options.seed + process)
-        folder = None if trainer.keeper is None else trainer.keeper.found
+        folder = None if trainer.checkpoint is None else trainer.checkpoint.found
         if folder is not None:
             self.state.restore(folder, model, optimiser, self.accelerator.scaler)
             restore_random(folder, process)
@@ -337,12 +337,12 @@ class _Run:
         for loss in self._sum(sums):
             self.state.loss += loss
 
-    def _diverged(self, how: str) -> DivergedError:
+    def _diverged(self, problem: str) -> DivergedError:
         rate = f"--learning-rate (it was {self.options.learning_rate:g})"
         if self.trainer.scales:
             rate += ", also of gates and masks that have one of their own"
         return DivergedError(
-            f"The training diverged: {how}.",
+            f"The training diverged: {problem}.",
             f"Start again in another folder, or with --overwrite, and change one of these: a smaller {rate}, more "
             "warm-up (--training-args warmup=…), a smaller clip, or --training-args precision=no.",
         )
@@ -357,17 +357,17 @@ class _Run:
             if weight.requires_grad and not bool(torch.isfinite(weight).all()):
                 raise self._diverged(f"after update {self.state.step} {name} is not finite")
         self.plain.eval()
-        how = f"after update {self.state.step} the model gives NaN or infinity"
+        problem = f"after update {self.state.step} the model gives NaN or infinity"
         try:
             with torch.no_grad(), self.accelerator.autocast():
                 for batch in self._last[:1]:
                     loss = self.trainer.objective.loss(self.plain, moved(batch, self.accelerator.device))
                     if not bool(torch.isfinite(loss)):
-                        raise self._diverged(how)
+                        raise self._diverged(problem)
         except DivergedError:
             raise
         except NotFiniteError as error:
-            raise self._diverged(how) from error
+            raise self._diverged(problem) from error
 
     def _sum(self, values: list[float]) -> list[float]:
         """Returns the sums of numbers over all processes, the same in each of them."""
@@ -396,8 +396,8 @@ class _Run:
             with torch.no_grad():
                 metrics = dict(evaluate(self.plain))
         except NotFiniteError as error:
-            how = f"after update {self.state.step} the model gives NaN or infinity where it is evaluated"
-            raise self._diverged(how) from error
+            problem = f"after update {self.state.step} the model gives NaN or infinity where it is evaluated"
+            raise self._diverged(problem) from error
         if infinite := [name for name, value in metrics.items() if math.isinf(value)]:
             raise self._diverged(f"after update {self.state.step} the {infinite[0]} is infinite")
         state = self.state
@@ -414,12 +414,12 @@ class _Run:
             state.stopped = 0 < self.options.patience <= state.waited
 
     def _keep(self, *, always: bool = False) -> None:
-        if (keeper := self.trainer.keeper) is None:
+        if (checkpoint := self.trainer.checkpoint) is None:
             return
-        if always or keeper.due():
+        if always or checkpoint.due():
             self._add_losses()
-            with keeper.saving() as folder:
+            with checkpoint.saving() as folder:
                 if self.accelerator.is_main_process:
                     self.state.save(folder, self.plain, self.optimiser, self.accelerator.scaler)
                 save_random(folder, self.accelerator.process_index)
-        keeper.obey()
+        checkpoint.obey()

@@ -127,7 +127,7 @@ class LearnedMaskResult:
 
 def learn_mask(
     loaded: LoadedModel,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     strength: float,
     options: MaskLearningOptions | None = None,
     training: TrainingOptions | None = None,
@@ -141,7 +141,7 @@ def learn_mask(
 
     Args:
         loaded: a model; it stays as it is.
-        lesson: what it is trained on; no text may be longer than the mask.
+        training_set: what it is trained on; no text may be longer than the mask.
         strength: λ, of the penalty.
         options: the mask.
         training: length, step size, rhythm.
@@ -154,16 +154,18 @@ def learn_mask(
     options, training = options or MaskLearningOptions(), training or TrainingOptions()
     callbacks = callbacks or TrainingCallbacks()
     model = frozen_copy(loaded, options.freeze)
-    network, updates = lesson.task.network(model), callbacks.updates(lesson.data, training)
+    network, updates = training_set.task.network(model), callbacks.updates(training_set.data, training)
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
-    objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
+    objective = PenalizedObjective(training_set.objective, mask, strength, options.penalty)
     own = options.mask
-    members = _members(own.longest, options.window) * _learnable(own.longest, lesson.longest, own.ends, own.diagonal)
+    members = _members(own.longest, options.window) * _learnable(
+        own.longest, training_set.longest, own.ends, own.diagonal
+    )
     start = {"step": 0} | _importance(mask, members)
     rows = train_penalized(
         network,
-        lesson,
+        training_set,
         objective,
         options.rate(updates),
         training,
@@ -176,12 +178,12 @@ def learn_mask(
     followed = pd.concat([pd.DataFrame([start]), log], ignore_index=True)[list(start)]
     importance = followed.melt("step", var_name="class", value_name="p").sort_values("step", kind="stable")
     log = log.drop(columns=[name for name in start if name != "step"])
-    return LearnedMaskResult(model.eval(), lesson.task, mask.eval(), log, importance.reset_index(drop=True))
+    return LearnedMaskResult(model.eval(), training_set.task, mask.eval(), log, importance.reset_index(drop=True))
 
 
 def unmasked(
     loaded: LoadedModel,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     options: MaskLearningOptions | None = None,
     training: TrainingOptions | None = None,
     callbacks: TrainingCallbacks | None = None,
@@ -190,7 +192,7 @@ def unmasked(
 
     Args:
         loaded: a model; it stays as it is.
-        lesson: what it is trained on.
+        training_set: what it is trained on.
         options: say which parts are frozen, not all of them.
         training: length, step size, rhythm.
         callbacks: progress, and what is kept for going on after an interruption.
@@ -198,15 +200,15 @@ def unmasked(
     options, training = options or MaskLearningOptions(), training or TrainingOptions()
     model = frozen_copy(loaded, options.freeze)
     torch.manual_seed(training.seed)
-    lesson.teach(model, training, callbacks)
+    training_set.teach(model, training, callbacks)
     thaw(model, loaded)
     return model
 
 
-def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: MaskLearningOptions) -> bool:
+def trains_weights(loaded: LoadedModel, training_set: TrainingSet, options: MaskLearningOptions) -> bool:
     """Whether any part of the model is trained beside the mask."""
     model = frozen_copy(loaded, options.freeze)
-    lesson.freeze_unused(model)
+    training_set.freeze_unused(model)
     return any(p.requires_grad for p in model.parameters())
 
 

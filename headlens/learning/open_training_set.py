@@ -37,14 +37,14 @@ class OpenedTraining:
 
     Args:
         loaded: the model, with the head that the task needs.
-        lesson: what it is taught.
+        training_set: what it is taught.
         notes: what to know about the data.
         sha256: over the content of what is learned from.
         fresh: parts of the model that began random.
     """
 
     loaded: LoadedModel
-    lesson: TrainingSet
+    training_set: TrainingSet
     notes: list[str] = field(default_factory=list)
     sha256: str = ""
     fresh: tuple[str, ...] = ()
@@ -66,10 +66,10 @@ def open_training_set(
     """
     of_text = options.data.task in TEXT
     opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
-    if opened.lesson.held is None:
+    if opened.training_set.held is None:
         source = options.corpus if of_text else "+".join(options.data.data) or options.data.task
         raise CorpusError("too few examples to hold some out.", "Name some with --dev-data or --dev.", path=source)
-    held_out = {"what is held out": fingerprint(opened.lesson.held.examples)}
+    held_out = {"what is held out": fingerprint(opened.training_set.held.examples)}
     run.depend_on(loaded, {"the data": opened.sha256, **held_out})
     return opened
 
@@ -150,14 +150,14 @@ def _examples(
         )
         headed = with_task_head(loaded, task, seed)
         loaded = replace(loaded, model=headed.model)
-        lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
-    assert isinstance(lesson.data, TaskRows)
-    summary = lesson.data.summary
-    notes = left_out_notes(summary, summary.name, lesson.data.asker.reader.told_limit)
+        training_set = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
+    assert isinstance(training_set.data, TaskRows)
+    summary = training_set.data.summary
+    notes = left_out_notes(summary, summary.name, training_set.data.asker.reader.told_limit)
     notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
     notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out else ())))
     notes += seen_notes(train, held_out)
-    return OpenedTraining(loaded, lesson, notes, summary.sha256, headed.fresh)
+    return OpenedTraining(loaded, training_set, notes, summary.sha256, headed.fresh)
 
 
 def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
@@ -171,10 +171,10 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
     notes = embedded_notes(options.corpus, summary.sentences)
     with run.reporter.status("tokenizing"):
-        lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
-        assert isinstance(lesson.data, MaskedText | TextHalves | ParallelText)
-        notes += unknown_text_notes(loaded, lesson.data, corpus.name)
-    return OpenedTraining(loaded, lesson, notes, summary.sha256, fresh)
+        training_set = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
+        assert isinstance(training_set.data, MaskedText | TextHalves | ParallelText)
+        notes += unknown_text_notes(loaded, training_set.data, corpus.name)
+    return OpenedTraining(loaded, training_set, notes, summary.sha256, fresh)
 
 
 def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:

@@ -75,12 +75,12 @@ def thaw(model: PreTrainedModel, loaded: LoadedModel) -> None:
 
 def train_penalized(
     network: PreTrainedModel,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     objective: PenalizedObjective,
     rate: float,
     training: TrainingOptions,
     callbacks: TrainingCallbacks,
-    **how: Any,
+    **options: Any,
 ) -> list[Row]:
     """Trains a model, as far as it is not frozen, and gates of its heads or a mask of its attention, both in place.
 
@@ -89,12 +89,12 @@ def train_penalized(
 
     Args:
         network: the part of the model that the task runs.
-        lesson: what it is trained on.
+        training_set: what it is trained on.
         objective: has the edit, made for this part, and its penalty.
         rate: the highest learning rate of the edit; it follows the schedule of the training.
         training: length, step size, rhythm.
         callbacks: progress, and what is kept for going on after an interruption.
-        how: further options of `Trainer`, such as what the log says.
+        options: further options of `Trainer`, such as what the log says.
 
     Returns:
         The log, a row for every logged update.
@@ -106,8 +106,8 @@ def train_penalized(
     scales = {EDIT: rate / training.learning_rate}
     # Processes that train together wait for all gradients: what gets none is found before, and frozen.
     with edited.eval().opened():
-        freeze_unused(edited, objective, moved(lesson.data.batch((0,), 0), network.device))
+        freeze_unused(edited, objective, moved(training_set.data.batch((0,), 0), network.device))
         trainer = Trainer(
-            training, objective, keeper=callbacks.keeper, progress=callbacks.progress, scales=scales, **how
+            training, objective, checkpoint=callbacks.checkpoint, progress=callbacks.progress, scales=scales, **options
         )
-        return trainer.fit(edited, lesson.data).log
+        return trainer.fit(edited, training_set.data).log

@@ -124,11 +124,11 @@ class Trainings:
         processes = self.run.processes
         total = TrainingCallbacks(processes=processes.count).updates(data, training or self.training)
         with DeferredSignals() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
-            keeper = CheckpointFolder(self._state(name), signals, processes, tell=self.run.tell)
-            yield TrainingCallbacks(keeper, advance, processes.count)
+            checkpoint = CheckpointFolder(self._state(name), signals, processes, tell=self.run.tell)
+            yield TrainingCallbacks(checkpoint, advance, processes.count)
 
     def compared(
-        self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
+        self, loaded: LoadedModel, training_set: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
     ) -> TrainedResult:
         """The metrics that are reported, and what to know about them; in the first process, which speaks for all.
 
@@ -136,27 +136,27 @@ class Trainings:
 
         Args:
             loaded: gives the model's name and its tokenizer.
-            lesson: what it was trained on.
+            training_set: what it was trained on.
             model: what is measured.
             baseline: what it is compared with; None leaves differences out.
         """
-        if not self.run.writes or lesson.held is None:
+        if not self.run.writes or training_set.held is None:
             return TrainedResult()
         options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
-        result = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
+        result = measure(self.run, replace(loaded, model=model), training_set.task, training_set.held, options)
         assert result.evaluation is not None
         records, keys = result.evaluation.records, result.evaluation.keys
-        rows: list[Any] = result.metrics[result.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
+        rows: list[Any] = result.metrics[result.metrics["metric"].isin(training_set.task.reported)].to_dict("records")
         for row in rows:
-            metric, chance = row["metric"], lesson.task.chance(records)
-            row["chance"] = chance if metric == lesson.task.metrics[0] else None
-            row["same_answer"] = lesson.task.constant(records, metric)
+            metric, chance = row["metric"], training_set.task.chance(records)
+            row["chance"] = chance if metric == training_set.task.metrics[0] else None
+            row["same_answer"] = training_set.task.constant(records, metric)
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
             for row in rows:
-                row.update(self.difference(lesson.task, row["metric"], records, keys, baseline))
-        limit = Reader.of(loaded, lesson.task.labels, self.longest).told_limit
-        left_out = left_out_notes(result.evaluation.counts, lesson.held.name, limit)
+                row.update(self.difference(training_set.task, row["metric"], records, keys, baseline))
+        limit = Reader.of(loaded, training_set.task.labels, self.longest).told_limit
+        left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
         notes = [*left_out, *result.notes]
         return TrainedResult(metrics=rows, notes=notes, records=records.tolist(), keys=list(keys))
 

@@ -152,11 +152,11 @@ def unknown_text_notes(
     """
     encoder, notes = SentenceEncoder(tokenizer_of(loaded)), list[str]()
     for side in (data.sources, data.targets) if isinstance(data, training_text.ParallelText) else (data.blocks,):
-        tally = UnknownTokens()
+        unknown = UnknownTokens()
         for ids in side:
-            tally.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
-        tally.check(loaded.max_unknown, name, encoder.tokenizer)
-        notes += tally.notes(encoder.tokenizer)
+            unknown.add(ids.tolist(), encoder.unknown_id, encoder.special_kinds)
+        unknown.check(loaded.max_unknown, name, encoder.tokenizer)
+        notes += unknown.notes(encoder.tokenizer)
     return notes
 
 

@@ -175,7 +175,7 @@ def fit(
             trainer,
             better=better,
             on_best=lambda model: _keep_best(run, model, best),
-            keeper=CheckpointFolder(run.kept("training"), signals, run.processes, tell=run.tell),
+            checkpoint=CheckpointFolder(run.kept("training"), signals, run.processes, tell=run.tell),
             progress=advance,
             logged=lambda state: write_log(run, state),
         ).fit(network, data)

@@ -178,12 +178,12 @@ class TrainingCallbacks:
     """How a training is followed.
 
     Args:
-        keeper: where its state is kept; None keeps nothing.
+        checkpoint: where its state is kept; None keeps nothing.
         progress: called with the number of updates done.
         processes: how many train together.
     """
 
-    keeper: TrainingCheckpoint | None = None
+    checkpoint: TrainingCheckpoint | None = None
     progress: Callable[[int], None] = lambda _: None
     processes: int = 1
 
@@ -304,7 +304,9 @@ class TrainingSet:
         callbacks, before = callbacks or TrainingCallbacks(), [p.requires_grad for p in model.parameters()]
         network = self.task.network(model)
         self.freeze_unused(model)
-        Trainer(training, self.objective, keeper=callbacks.keeper, progress=callbacks.progress).fit(network, self.data)
+        Trainer(training, self.objective, checkpoint=callbacks.checkpoint, progress=callbacks.progress).fit(
+            network, self.data
+        )
         for parameter, trained in zip(model.parameters(), before, strict=True):
             parameter.requires_grad_(trained)
         model.eval()

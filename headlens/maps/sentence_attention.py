@@ -84,23 +84,23 @@ def collect_attention(
     if not examples:
         return []
     selection = selection or Selection()
-    feed = CorpusReader.of(loaded, examples[0])
-    selection.check([h for s in feed.sites for h in s.heads])
+    reader = CorpusReader.of(loaded, examples[0])
+    selection.check([h for s in reader.sites for h in s.heads])
     capture = Capture()
     gates = [HeadGates(dict.fromkeys(without, 0.0))] if without else []
-    session = AttentionSession(feed.model, observers=[capture], edits=gates)
+    session = AttentionSession(reader.model, observers=[capture], edits=gates)
     collected = []
     with session, torch.inference_mode():
         for example in examples:
-            batch = batch_of_one(feed, example)
-            feed.model(**batch.inputs, **feed.arguments)
+            batch = batch_of_one(reader, example)
+            reader.model(**batch.inputs, **reader.arguments)
             stacks: dict[Stack, dict[Site, Tensor]] = {}
             for site in session.sites:
                 if selection.takes(site.stack):
                     own = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
                     own[[head in without for head in site.heads]] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
-            collected.append(_maps(loaded, feed, batch, stacked, level, frequencies))
+            collected.append(_maps(loaded, reader, batch, stacked, level, frequencies))
     return collected
 
 
@@ -137,33 +137,33 @@ def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
     return stacked
 
 
-def batch_of_one(feed: CorpusReader, example: Example) -> Batch:
+def batch_of_one(reader: CorpusReader, example: Example) -> Batch:
     """A sentence as the model reads it.
 
     Raises:
         CorpusError: if it is longer than the model reads.
     """
-    encoded = feed.encoder.encode(example)
+    encoded = reader.encoder.encode(example)
     if encoded is None:
         raise CorpusError(
-            f"The sentence {example.source.text[:40]!r} … is longer than the model's {feed.encoder.limit} tokens.",
+            f"The sentence {example.source.text[:40]!r} … is longer than the model's {reader.encoder.limit} tokens.",
             "Shorten it; headlens does not truncate it silently.",
         )
-    return collate([encoded], pad_id=feed.pad_id, device=feed.model.device)
+    return collate([encoded], pad_id=reader.pad_id, device=reader.model.device)
 
 
 def _maps(
-    loaded: LoadedModel, feed: CorpusReader, batch: Batch, weights: dict[Stack, Tensor], level: Level, lists: Lists
+    loaded: LoadedModel, reader: CorpusReader, batch: Batch, weights: dict[Stack, Tensor], level: Level, lists: Lists
 ) -> AttentionMaps:
     example = batch.examples[0]
-    tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
+    tokens = BatchTokens(decoder=batch.source) if reader.decoder_only else BatchTokens(batch.source, batch.target)
     rows = {id(batch.source): (example.source, lists[0])}
     if example.target is not None:
         rows[id(batch.target)] = example.target, lists[1]
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
     groups: dict[Stack, tuple[TokenGroups, TokenGroups]] = {}
     for stack, maps in weights.items():
-        site = next(s for s in feed.sites if s.stack == stack)
+        site = next(s for s in reader.sites if s.stack == stack)
         sides = [side for side in tokens.of(site) if side is not None]
         words = [word_level(side.to("cpu")) for side in sides]
         if level == "word":

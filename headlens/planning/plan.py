@@ -163,12 +163,16 @@ class Planner(Plan):
             self.data.append(task_size(data, self.models[0], offline=offline))
         return self.data[-1]
 
-    def training_set(self, lesson: TrainingSetOptions, *, offline: bool) -> tuple[DataSize, DataSize]:
+    def training_set(self, training_set: TrainingSetOptions, *, offline: bool) -> tuple[DataSize, DataSize]:
         """What is learned, and what is measured on."""
-        if lesson.data.task in TEXT:
-            options = lesson.corpus_options(offline=offline)
-            return self.training_text(lesson.corpus, options, lesson.share, (lesson.dev, lesson.dev_target))
-        return self.training_examples(lesson.training_data, lesson.dev_data, lesson.share, offline=offline)
+        if training_set.data.task in TEXT:
+            options = training_set.corpus_options(offline=offline)
+            return self.training_text(
+                training_set.corpus, options, training_set.share, (training_set.dev, training_set.dev_target)
+            )
+        return self.training_examples(
+            training_set.training_data, training_set.dev_data, training_set.share, offline=offline
+        )
 
     def training_text(
         self, corpus: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]

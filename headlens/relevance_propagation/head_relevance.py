@@ -163,7 +163,7 @@ def head_relevance(
     *,
     compare: tuple[Rule, ...] = (),
     reading: ReadingOptions | None = None,
-    how: CorpusPass | None = None,
+    corpus_pass: CorpusPass | None = None,
 ) -> HeadRelevances:
     """Measure what every head of a model contributes to its output over a corpus.
 
@@ -175,7 +175,7 @@ def head_relevance(
         options: rule and target.
         compare: further rules, each with a forward and a backward pass of its own.
         reading: batches and seed.
-        how: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
+        corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
         ModelError: if the model has no tokenizer.
@@ -195,15 +195,15 @@ def head_relevance(
             "Leave it out, or use masked.",
         )
     masking = options.mask_share, reading.seed
-    feed = RelevanceReader.starting_at(target, loaded, first, masking, reading.long_sentences)
-    sessions = {rule: RelevanceSession(feed.model, target, rule) for rule in rules}
-    sums = {r: RelevanceSums(feed.sites, replicates=options.replicates, seed=reading.seed) for r in rules}
-    tally = PassState({rule: own.totals for rule, own in sums.items()})
+    reader = RelevanceReader.starting_at(target, loaded, first, masking, reading.long_sentences)
+    sessions = {rule: RelevanceSession(reader.model, target, rule) for rule in rules}
+    sums = {r: RelevanceSums(reader.sites, replicates=options.replicates, seed=reading.seed) for r in rules}
+    state = PassState({rule: own.totals for rule, own in sums.items()})
 
     def step(batch: Batch) -> AnnotationCounts:
-        inputs, keys = feed.inputs(batch), [example.key for example in batch.examples]
-        if loaded.untrained and not tally.batches:
-            started = target.parts(feed.model(**inputs), inputs)
+        inputs, keys = reader.inputs(batch), [example.key for example in batch.examples]
+        if loaded.untrained and not state.batches:
+            started = target.parts(reader.model(**inputs), inputs)
             require_trained(loaded.model, loaded.untrained, started, f"--relevance-target {target.label}", _TRAIN)
         # A batch is added to the sums of all rules, or to none.
         try:
@@ -219,10 +219,10 @@ def head_relevance(
             own.totals.commit()
         return AnnotationCounts()
 
-    (how or CorpusPass()).run(feed, corpus, step, tally, reading.batch_tokens)
-    encoding = tally.encoding
-    if not tally.batches:
-        raise nothing_read(corpus, feed, encoding, f", {encoding.unmaskable} without any token that could be masked")
+    (corpus_pass or CorpusPass()).run(reader, corpus, step, state, reading.batch_tokens)
+    encoding = state.encoding
+    if not state.batches:
+        raise nothing_read(corpus, reader, encoding, f", {encoding.unmaskable} without any token that could be masked")
     tables = [own.table(rule, target.label) for rule, own in sums.items()]
     correlations = [
         compare(rules[0], sums[rules[0]].means(raw=raw), rule, sums[rule].means(raw=raw))
@@ -232,7 +232,7 @@ def head_relevance(
     identical = sums[rules[0]].identical
     flows = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
-    notes = reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], flows)
+    notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
@@ -244,10 +244,10 @@ def head_relevance(
     )
 
 
-def nothing_read(corpus: Corpus, feed: CorpusReader, counts: EncodingCounts, unmaskable: str = "") -> CorpusError:
+def nothing_read(corpus: Corpus, reader: CorpusReader, counts: EncodingCounts, unmaskable: str = "") -> CorpusError:
     """Returns the error that a model can read no sentence of a corpus, with what became of the sentences."""
     return CorpusError(
-        f"the model can read no sentence: {counts.too_long} longer than its {feed.encoder.limit} tokens, "
+        f"the model can read no sentence: {counts.too_long} longer than its {reader.encoder.limit} tokens, "
         f"{counts.empty} empty{unmaskable}.",
         "Cut long sentences with --data-args long-sentences=window, or use a model with a longer limit.",
         path=corpus.name,
@@ -255,20 +255,20 @@ def nothing_read(corpus: Corpus, feed: CorpusReader, counts: EncodingCounts, unm
 
 
 def _relevance_notes(
-    feed: RelevanceReader, encoding: EncodingCounts, table: HeadTable, flows: Mapping[Rule, Conservation | None]
+    reader: RelevanceReader, encoding: EncodingCounts, table: HeadTable, flows: Mapping[Rule, Conservation | None]
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
 
     Args:
-        feed: what was run.
+        reader: what was run.
         encoding: what became of the sentences.
         table: of one rule, `RelevanceSums.table`.
         flows: where relevance went, by rule.
     """
     notes = []
-    if feed.generates:
+    if reader.generates:
         notes.append("The corpus has no target side: relevance starts at the model's own output (greedy search).")
-    if feed.masking is not None:
+    if reader.masking is not None:
         drawn = encoding.sentences - encoding.unmaskable - encoding.own_masks
         masked = f"{counted(encoding.masked, 'token')} of {counted(drawn, 'sentence')} {were(encoding.masked)} masked"
         contain = "contains" if encoding.own_masks == 1 else "contain"

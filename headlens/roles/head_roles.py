@@ -138,24 +138,24 @@ def classify_heads(
         assert summary is not None
         relations = common_relations(summary, options.thresholds.min_instances)
     frequencies = frequencies or Frequencies()
-    feed, window_notes = _reader(loaded, corpus, options, summary if windows else None)
-    pairs, sample = feed.encoder.pairing == "joined" or options.split_at is not None, options.similarity == "sample"
+    reader, window_notes = _reader(loaded, corpus, options, summary if windows else None)
+    pairs, sample = reader.encoder.pairing == "joined" or options.split_at is not None, options.similarity == "sample"
     sides = frequencies.source, frequencies.target
     annotator = Annotator(relations, *sides, words=True, pairs=pairs, sample=sample, seed=options.seed)
     baseline, baseline_notes = None, list[str]()
     if baseline_corpus is not None:
-        baseline, other_labels = _baseline(feed, baseline_corpus, relations, options.batch_tokens)
+        baseline, other_labels = _baseline(reader, baseline_corpus, relations, options.batch_tokens)
         baseline_notes = [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
     settings = MetricSettings(relations, options.exclude_self, baseline)
     metrics = [told(metric, "of", metric.of, settings) for metric in registered_metrics()] + list(options.metrics)
     refuse_collisions(metrics)
-    statistics = Statistics(metrics, feed.sites, level=options.level)
-    similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
+    statistics = Statistics(metrics, reader.sites, level=options.level)
+    similarity = None if options.similarity == "off" else HeadSimilarity(reader.sites)
     groups = SentenceGroups() if options.stability else None
-    tally = _measure(feed, corpus, annotator, (statistics, similarity, groups), options, corpus_pass or CorpusPass())
-    encoding, annotation = tally.encoding, tally.annotation
+    state = _measure(reader, corpus, annotator, (statistics, similarity, groups), options, corpus_pass or CorpusPass())
+    encoding, annotation = state.encoding, state.annotation
     if not encoding.sentences:
-        raise nothing_read(corpus, feed, encoding)
+        raise nothing_read(corpus, reader, encoding)
     if annotation.trees:
         check_relations(options.relations or (), annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
@@ -169,7 +169,7 @@ def classify_heads(
     notes = [
         *too_little,
         *([] if too_little else null_notes(tables["heads"].rows, scores)),
-        *encoding_notes(feed, encoding),
+        *encoding_notes(reader, encoding),
         *(window_notes if encoding.windowed else []),
         *annotation_notes(annotation, encoding.no_tree, relations, options.thresholds.min_instances),
         *statistics.notes(),
@@ -193,17 +193,17 @@ def _reader(
         ModelError, NoHeadsError, OptionError: see `classify_heads`.
     """
     first = first_example(corpus)
-    feed = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
+    reader = CorpusReader.of(loaded, first, options.long_sentences, options.split_at)
     if options.split_at is not None:
         check_split(corpus, options.split_at, paired=first.target is not None)
-    feed.require_heads(loaded.name)
+    reader.require_heads(loaded.name)
     if summary is None or first.target is not None:
-        return feed, []
-    return _with_enough_windows(feed, summary, options.thresholds)
+        return reader, []
+    return _with_enough_windows(reader, summary, options.thresholds)
 
 
 def _with_enough_windows(
-    feed: CorpusReader, summary: CorpusSummary, thresholds: Thresholds
+    reader: CorpusReader, summary: CorpusSummary, thresholds: Thresholds
 ) -> tuple[CorpusReader, list[str]]:
     """Cuts few long texts, such as a single document, into as many windows as roles need sentences, if they have words.
 
@@ -212,20 +212,20 @@ def _with_enough_windows(
     """
     longest = summary.words // thresholds.min_sentences  # tokens: no word has less than one
     enough = longest * thresholds.min_sentences >= thresholds.min_tokens and longest >= _SHORTEST_WINDOW
-    limit = feed.encoder.limit
+    limit = reader.encoder.limit
     if summary.sentences >= thresholds.min_sentences or not enough or (limit is not None and longest >= limit):
-        return feed, []
+        return reader, []
     verb = "is" if summary.sentences == 1 else "are"
     note = (
         f"There {verb} {counted(summary.sentences, 'sentence')}, fewer than the {thresholds.min_sentences} that roles "
         f"need: windows have at most {longest} tokens, so that there are enough. They are not independent of each "
         "other, as sentences of several texts are: intervals may be too narrow."
     )
-    return replace(feed, encoder=replace(feed.encoder, max_length=longest)), [note]
+    return replace(reader, encoder=replace(reader.encoder, max_length=longest)), [note]
 
 
 def _measure(
-    feed: CorpusReader,
+    reader: CorpusReader,
     corpus: Corpus,
     annotator: Annotator,
     sums_of: tuple[Statistics, HeadSimilarity | None, SentenceGroups | None],
@@ -234,25 +234,25 @@ def _measure(
 ) -> PassState:
     """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too."""
     statistics, similarity, groups = sums_of
-    feed = feed if groups is None else replace(feed, group=group_of)
+    reader = reader if groups is None else replace(reader, group=group_of)
     observers = [own for own in (statistics, similarity) if own is not None]
-    session = AttentionSession(feed.model, observers=observers, kernel=options.kernel)
+    session = AttentionSession(reader.model, observers=observers, kernel=options.kernel)
     sums = {"statistics": statistics.totals} if groups is None else groups.totals
-    tally = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
+    state = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
 
     def step(batch: Batch) -> AnnotationCounts:
         counts = AnnotationCounts()
         if groups is not None:
             statistics.totals = groups.of(batch.examples)
-        with session.batch(annotator.annotate(batch, counts, decoder_only=feed.decoder_only)):
-            feed.model(**batch.inputs, **feed.arguments)
+        with session.batch(annotator.annotate(batch, counts, decoder_only=reader.decoder_only)):
+            reader.model(**batch.inputs, **reader.arguments)
         return counts
 
     with session, torch.inference_mode():
-        corpus_pass.run(feed, corpus, step, tally, options.batch_tokens)
+        corpus_pass.run(reader, corpus, step, state, options.batch_tokens)
     if groups is not None:
         statistics.totals = groups.added()
-    return tally
+    return state
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:
@@ -295,14 +295,14 @@ def check_split(corpus: Corpus, split_at: str, *, paired: bool) -> None:
 
 
 def _baseline(
-    feed: CorpusReader, corpus: Corpus, relations: tuple[str, ...], batch_tokens: int | None
+    reader: CorpusReader, corpus: Corpus, relations: tuple[str, ...], batch_tokens: int | None
 ) -> tuple[dict[Stack, Array], dict[str, int]]:
     """The most frequent offsets in units of another corpus, by stack, and its labels; no model is run for them."""
     annotator = Annotator(relations, sample=False)
     counts = AnnotationCounts()
     offsets: dict[Stack, Tensor] = {}
-    for batch in feed.batches(corpus, batch_tokens):
-        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
+    for batch in reader.batches(corpus, batch_tokens):
+        tokens = annotator.annotate(batch, counts, decoder_only=reader.decoder_only)
         sides: Sequence[tuple[Stack, Tokens | None]] = (("encoder", tokens.encoder), ("decoder", tokens.decoder))
         for stack, side in sides:
             if side is not None and side.arcs is not None:

@@ -269,7 +269,7 @@ class CorpusPass:
     Args:
         progress: called after every batch with the number of the corpus's sentences that are done with it, at last all.
         warn: called with what the user should know at once.
-        keeper: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
+        checkpoint: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
         shard: the part of the corpus that is read here; None where others have read all of it.
         collect: called at the end with the sums of the shard, to which it adds those of the others or which it keeps
             for them; by default the processes of the shard exchange theirs.
@@ -277,7 +277,7 @@ class CorpusPass:
 
     progress: Advance = lambda _: None
     warn: Callable[[str], None] = _warn
-    keeper: Checkpoint | None = None
+    checkpoint: Checkpoint | None = None
     shard: Processes | None = ALONE
     collect: Callable[[PassState], None] | None = None
 
@@ -300,8 +300,8 @@ class CorpusPass:
             ModelError: if a single sentence does not fit into the memory of the device.
             OutputError: if what was kept belongs to something else, or cannot be written.
         """
-        if self.keeper is not None:
-            self.keeper.restore(state)
+        if self.checkpoint is not None:
+            self.checkpoint.restore(state)
         if self.shard is not None and not state.complete:
             device, progress = reader.model.device, PassProgress(self.progress, state.encoding)
             examples = progress.reading(self.shard.shard(corpus))
@@ -327,8 +327,12 @@ class CorpusPass:
             state.fill(self.shard.gather(state.dump()))
 
     def _keep(self, state: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
-        if self.keeper is not None and state.batches and (always or signals.noted is not None or self.keeper.due):
-            self.keeper.save(state)
+        if (
+            self.checkpoint is not None
+            and state.batches
+            and (always or signals.noted is not None or self.checkpoint.due)
+        ):
+            self.checkpoint.save(state)
         signals.obey()
 
 

@@ -74,7 +74,7 @@ class Run:
         """Returns the path of a file that is kept until the run has finished."""
         return self.path / RunFolder.KEPT / name
 
-    def keeper(self, name: str, loaded: LoadedModel, identity: Mapping[str, str]) -> Checkpoint:
+    def checkpoint(self, name: str, loaded: LoadedModel, identity: Mapping[str, str]) -> Checkpoint:
         """Returns the checkpoint from which this process goes on when the run is resumed.
 
         Args:
@@ -86,7 +86,7 @@ class Run:
         return Checkpoint(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
 
     def depend_on(self, loaded: LoadedModel | None, parts: Mapping[str, str]) -> None:
-        """Refuses to go on with another model or other data than the run began with; for what no `keeper` keeps.
+        """Refuses to go on with another model or other data than the run began with; for what no `checkpoint` keeps.
 
         Args:
             loaded: the model as it was loaded; None for one that is made anew.
@@ -137,7 +137,7 @@ class Run:
             corpus: all of it, whatever the number of processes.
         """
         inputs = {"the corpus": corpus.sha256, "the way in which headlens keeps sums": _SUMS}
-        keeper = self.keeper(name, loaded, inputs)
+        checkpoint = self.checkpoint(name, loaded, inputs)
         identity = {**_model_identity(loaded), **inputs}
 
         def collect(state: PassState) -> None:
@@ -150,7 +150,7 @@ class Run:
         shard = None if self.merged else self.part or self.processes
         sentences = 0 if shard is None else shard.shard_size(corpus.sentences)
         with self.reporter.progress(text, sentences, None) as advance:
-            yield CorpusPass(advance, self.warn, keeper, shard, None if shard is self.processes else collect)
+            yield CorpusPass(advance, self.warn, checkpoint, shard, None if shard is self.processes else collect)
 
 
 def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:

@@ -91,17 +91,17 @@ def waits() -> Iterator[list[str]]:
 def test_a_batch_is_waited_for_at_its_end_only() -> None:
     model = BertModel(PEAKED).to("cuda")
     examples = list(open_corpus("demo"))
-    feed = CorpusReader.of(loaded(model), examples[0])
+    reader = CorpusReader.of(loaded(model), examples[0])
     relations = ("nsubj", "obj")
-    watching = Statistics([m.of(MetricSettings(relations)) for m in registered_metrics()], feed.sites)
-    observers = [watching, HeadSimilarity(feed.sites)]
+    watching = Statistics([m.of(MetricSettings(relations)) for m in registered_metrics()], reader.sites)
+    observers = [watching, HeadSimilarity(reader.sites)]
     annotator = Annotator(relations, words=True)
-    with AttentionSession(feed.model, observers=observers, kernel="fast") as session, torch.inference_mode():
-        for number, rows in enumerate(feed.rows(examples, 2048)):
-            batch = feed.collate(rows)
+    with AttentionSession(reader.model, observers=observers, kernel="fast") as session, torch.inference_mode():
+        for number, rows in enumerate(reader.rows(examples, 2048)):
+            batch = reader.collate(rows)
             tokens = annotator.annotate(batch, AnnotationCounts(), decoder_only=False)
             with session.batch(tokens), waits() as found:
-                feed.model(**batch.inputs)
+                reader.model(**batch.inputs)
             # The first pass also compares the kernel with the model's own attention, layer by layer.
             assert number == 0 or len(found) <= 6, found
             if number == 3:

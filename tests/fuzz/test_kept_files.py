@@ -59,9 +59,9 @@ def graphs(folder: Path) -> tuple[Path, Read]:
 
 
 def kept_sums(folder: Path) -> tuple[Path, Read]:
-    keeper = Checkpoint(folder / "sums.npz", {"the corpus": "abc"})
-    keeper.save(PassState({}, batches=3))
-    return keeper.path, lambda: keeper.restore(PassState({}))
+    checkpoint = Checkpoint(folder / "sums.npz", {"the corpus": "abc"})
+    checkpoint.save(PassState({}, batches=3))
+    return checkpoint.path, lambda: checkpoint.restore(PassState({}))
 
 
 def training_state(folder: Path) -> tuple[Path, Read]:

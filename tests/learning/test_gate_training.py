@@ -29,11 +29,11 @@ from headlens.tasks.task import Task
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
 
 
-def outputs(model: Any, lesson: TrainingSet) -> torch.Tensor:
-    data: Any = lesson.data
+def outputs(model: Any, training_set: TrainingSet) -> torch.Tensor:
+    data: Any = training_set.data
     batch = data.batch((0, 1, 2), 0)["batch"]
     with torch.no_grad():
-        found: torch.Tensor = lesson.task.network(model)(**batch.inputs)[0]
+        found: torch.Tensor = training_set.task.network(model)(**batch.inputs)[0]
     return found
 
 
@@ -43,30 +43,30 @@ def outputs(model: Any, lesson: TrainingSet) -> torch.Tensor:
 def test_the_model_is_what_was_trained_with_gates(
     wordpiece_tokenizer: PreTrainedTokenizerBase, task: str, kind: str
 ) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer, task, kind)
+    loaded, training_set = taught(wordpiece_tokenizer, task, kind)
     before = {name: p.clone() for name, p in loaded.model.state_dict().items()}
-    found = train_gates(loaded, lesson, 0.0, GateOptions(freeze=("all",)), SHORT)
+    found = train_gates(loaded, training_set, 0.0, GateOptions(freeze=("all",)), SHORT)
     assert found.removed == []
     assert set(found.values) == {h for s in gated_sites(loaded.model) for h in s.heads}
-    gates = StochasticGates(gated_sites(lesson.task.network(loaded.model)))
+    gates = StochasticGates(gated_sites(training_set.task.network(loaded.model)))
     last = found.gates[found.gates["step"] == 6]
     with torch.no_grad():
         for site in gates.sites:
             own = last[(last["stack"] == site.stack) & (last["layer"] == site.layer)]["log_alpha"].tolist()
             gates.log_alpha[f"{site.stack}_{site.layer}"].copy_(torch.tensor(own))
     assert gates.values() == pytest.approx(found.values)
-    with EditedModel(lesson.task.network(loaded.model), gates).eval().opened():
-        expected = outputs(loaded.model, lesson)
-    torch.testing.assert_close(outputs(found.model, lesson), expected, rtol=1e-5, atol=1e-5)
+    with EditedModel(training_set.task.network(loaded.model), gates).eval().opened():
+        expected = outputs(loaded.model, training_set)
+    torch.testing.assert_close(outputs(found.model, training_set), expected, rtol=1e-5, atol=1e-5)
     assert all(torch.equal(p, before[name]) for name, p in loaded.model.state_dict().items())
     assert all(p.requires_grad for p in found.model.parameters())
     assert not found.model.training
 
 
 def test_a_very_large_penalty(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
+    loaded, training_set = taught(wordpiece_tokenizer)
     training = TrainingOptions(steps=40, batch_tokens=200)
-    found = train_gates(loaded, lesson, 1e4, training=training)
+    found = train_gates(loaded, training_set, 1e4, training=training)
     assert len(found.removed) == 4
     assert set(found.values.values()) == {0.0}
     assert heads_of_model(found.model).removed == []
@@ -75,8 +75,8 @@ def test_a_very_large_penalty(wordpiece_tokenizer: PreTrainedTokenizerBase) -> N
 
 
 def test_rows_of_gates(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    found = train_gates(loaded, lesson, 0.1, GateOptions(gate_start=0.5), SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    found = train_gates(loaded, training_set, 0.1, GateOptions(gate_start=0.5), SHORT)
     assert found.gates.columns.tolist() == ["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"]
     assert found.gates["step"].unique().tolist() == [0, 3, 6]
     assert len(found.gates) == 3 * 4
@@ -96,8 +96,8 @@ def test_gates_that_are_closed_have_no_probability_left_only_far_below() -> None
 
 
 def test_some_parts_are_frozen(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    found = train_gates(loaded, lesson, 0.0, GateOptions(freeze=("encoder", "embeddings")), SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    found = train_gates(loaded, training_set, 0.0, GateOptions(freeze=("encoder", "embeddings")), SHORT)
     old, new = loaded.model.state_dict(), found.model.state_dict()
     changed = {name for name in old if not torch.equal(old[name], new[name]) and "attention.output.dense" not in name}
     assert changed
@@ -111,9 +111,9 @@ def test_gates_learn_at_a_rate_of_their_own() -> None:
 
 
 def test_from_random_weights(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
+    loaded, training_set = taught(wordpiece_tokenizer)
     removed = [Head("encoder", 0, 1), Head("encoder", 1, 0)]
-    one, two, other = (from_scratch(loaded, lesson, removed, TrainingOptions(steps=3, seed=s)) for s in (0, 0, 1))
+    one, two, other = (from_scratch(loaded, training_set, removed, TrainingOptions(steps=3, seed=s)) for s in (0, 0, 1))
     assert heads_of_model(one).removed == removed
     assert type(one) is type(loaded.model)
     name = "bert.encoder.layer.0.attention.self.query.weight"
@@ -121,13 +121,13 @@ def test_from_random_weights(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
     assert torch.equal(one.state_dict()[name], two.state_dict()[name])
     assert not torch.equal(one.state_dict()[name], other.state_dict()[name])
     again = LoadedModel("tiny", one, wordpiece_tokenizer, None)
-    assert heads_of_model(from_scratch(again, lesson, [], TrainingOptions(steps=1))).removed == removed
+    assert heads_of_model(from_scratch(again, training_set, [], TrainingOptions(steps=1))).removed == removed
 
 
 def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    once = from_scratch(loaded, lesson, [Head("encoder", 0, 1)], TrainingOptions(steps=1))
-    found = train_gates(LoadedModel("tiny", once, wordpiece_tokenizer, None), lesson, 0.0, training=SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    once = from_scratch(loaded, training_set, [Head("encoder", 0, 1)], TrainingOptions(steps=1))
+    found = train_gates(LoadedModel("tiny", once, wordpiece_tokenizer, None), training_set, 0.0, training=SHORT)
     assert set(found.values) == {Head("encoder", 0, 0), Head("encoder", 1, 0), Head("encoder", 1, 1)}
     assert heads_of_model(found.model).removed == [Head("encoder", 0, 1)]
 
@@ -149,20 +149,20 @@ def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("strength", [-0.1, float("inf"), float("nan")])
 def test_penalties_that_cannot_be(wordpiece_tokenizer: PreTrainedTokenizerBase, strength: float) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
+    loaded, training_set = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match=rf"--lambdas {strength} is not a finite number of 0 or more"):
-        train_gates(loaded, lesson, strength)
+        train_gates(loaded, training_set, strength)
 
 
 def test_stacks_and_models_that_cannot_be(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
+    loaded, training_set = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match="--law gates cross: BertForSequenceClassification has no such heads"):
-        train_gates(loaded, lesson, 0.1, GateOptions(gates=("cross",)))
+        train_gates(loaded, training_set, 0.1, GateOptions(gates=("cross",)))
     with pytest.raises(OptionError, match="--training-args freeze decoder"):
-        train_gates(loaded, lesson, 0.1, GateOptions(freeze=("decoder",)))
+        train_gates(loaded, training_set, 0.1, GateOptions(freeze=("decoder",)))
     other = LoadedModel("tiny", build("GPT2Model"), wordpiece_tokenizer, None)
     with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
-        train_gates(other, lesson, 0.1)
+        train_gates(other, training_set, 0.1)
 
 
 class Lossless(type(CATALOGUE["sst2"].task)):  # type: ignore[misc]
@@ -183,19 +183,19 @@ def test_a_task_without_a_loss(wordpiece_tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    task, source = lesson.task, MemoryExamples(tuple(example(lesson.task, n) for n in range(9)), "made")
-    assert len(lesson.data.lengths) == 10
-    assert lesson.held is not None
-    assert len(lesson.held.examples) == 10
+    loaded, training_set = taught(wordpiece_tokenizer)
+    task, source = training_set.task, MemoryExamples(tuple(example(training_set.task, n) for n in range(9)), "made")
+    assert len(training_set.data.lengths) == 10
+    assert training_set.held is not None
+    assert len(training_set.held.examples) == 10
     assert TrainingSet.of_task(loaded, task, source, None).held is None
-    given = TrainingSet.of_task(loaded, task, source, lesson.held)
-    assert given.held == lesson.held
-    assert lesson.task.reported == ("accuracy",)
+    given = TrainingSet.of_task(loaded, task, source, training_set.held)
+    assert given.held == training_set.held
+    assert training_set.task.reported == ("accuracy",)
     with pytest.raises(CorpusError, match="none of its 5 examples can be used"):
         TrainingSet.of_task(loaded, task, source, longest=2)
     before = SourceCounts(unlabelled=4, too_short=2)
-    facts = TrainingSet.of_task(loaded, task, source, lesson.held, counts=before).facts["data"]
+    facts = TrainingSet.of_task(loaded, task, source, training_set.held, counts=before).facts["data"]
     assert (facts["rows"], facts["unlabelled"], facts["too_short"], facts["examples"]) == (15, 4, 2, 9)
 
 

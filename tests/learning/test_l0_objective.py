@@ -185,13 +185,13 @@ def test_the_penalty_does_not_depend_on_the_batches(kind: Any, share: float) -> 
 def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
     options = TrainingOptions(steps=17, batch_tokens=40, learning_rate=1e-2, log_every=4)
 
-    def run(keeper: Folder | None) -> tuple[EditedModel, Any]:
+    def run(checkpoint: Folder | None) -> tuple[EditedModel, Any]:
         own: Any = build("BertForSequenceClassification", num_labels=3)
         gated = EditedModel(own, StochasticGates(gated_sites(own)))
         objective = PenalizedObjective(ModelLoss(), gated.edit, 0.3, "mean")
         with gated.opened():
             trainer = Trainer(
-                options, objective, keeper=keeper, scales={EDIT: 5.0}, record=lambda _: gated.edit.log_columns()
+                options, objective, checkpoint=checkpoint, scales={EDIT: 5.0}, record=lambda _: gated.edit.log_columns()
             )
             return gated, trainer.fit(gated, Sentences())
 

@@ -88,15 +88,15 @@ def test_interrupted_and_gone_on_with(tmp_path: Path, stop: int, every: int) -> 
     evaluate = lambda m: {"sum": float(sum(p.sum() for p in m.parameters()))}  # noqa: E731
     whole = model()
     expected = Trainer(OPTIONS, ModelLoss(), evaluate).fit(whole, Sentences())
-    keeper = Folder(tmp_path / "state", every, stop)
+    checkpoint = Folder(tmp_path / "state", every, stop)
     with pytest.raises(KeyboardInterrupt):
-        Trainer(OPTIONS, ModelLoss(), evaluate, keeper=keeper).fit(model(), Sentences())
+        Trainer(OPTIONS, ModelLoss(), evaluate, checkpoint=checkpoint).fit(model(), Sentences())
     torch.manual_seed(99)  # whatever happened in between
     again = model()
     done: list[int] = []
-    state = Trainer(OPTIONS, ModelLoss(), evaluate, keeper=Folder(tmp_path / "state", every), progress=done.append).fit(
-        again, Sentences()
-    )
+    state = Trainer(
+        OPTIONS, ModelLoss(), evaluate, checkpoint=Folder(tmp_path / "state", every), progress=done.append
+    ).fit(again, Sentences())
     assert state == expected
     assert_equal(weights(again), weights(whole))
     assert sum(done) == 23
@@ -143,20 +143,20 @@ def test_two_processes_are_one_with_twice_the_batches(tmp_path: Path) -> None:
 
 def test_a_finished_run_is_not_trained_further(tmp_path: Path) -> None:
     trained = model()
-    state = Trainer(OPTIONS, ModelLoss(), keeper=Folder(tmp_path / "state")).fit(trained, Sentences())
+    state = Trainer(OPTIONS, ModelLoss(), checkpoint=Folder(tmp_path / "state")).fit(trained, Sentences())
     fresh = model()
-    assert Trainer(OPTIONS, ModelLoss(), keeper=Folder(tmp_path / "state")).fit(fresh, Sentences()) == state
+    assert Trainer(OPTIONS, ModelLoss(), checkpoint=Folder(tmp_path / "state")).fit(fresh, Sentences()) == state
     assert_equal(weights(fresh), weights(trained))
 
 
 def test_a_state_of_another_model_or_half_of_one(tmp_path: Path) -> None:
-    keeper = Folder(tmp_path / "state")
-    Trainer(TrainingOptions(steps=1), ModelLoss(), keeper=keeper).fit(model(), Sentences())
+    checkpoint = Folder(tmp_path / "state")
+    Trainer(TrainingOptions(steps=1), ModelLoss(), checkpoint=checkpoint).fit(model(), Sentences())
     with pytest.raises(ResumeError, match="another model"):
-        Trainer(OPTIONS, ModelLoss(), keeper=keeper).fit(build("AlbertForSequenceClassification"), Sentences())
+        Trainer(OPTIONS, ModelLoss(), checkpoint=checkpoint).fit(build("AlbertForSequenceClassification"), Sentences())
     (tmp_path / "state" / "optimiser.pt").write_bytes(b"half")
     with pytest.raises(ResumeError, match="cannot be resumed from"):
-        Trainer(OPTIONS, ModelLoss(), keeper=keeper).fit(model(), Sentences())
+        Trainer(OPTIONS, ModelLoss(), checkpoint=checkpoint).fit(model(), Sentences())
     (tmp_path / "state" / "random-0.pt").unlink()
 
 

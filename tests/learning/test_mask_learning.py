@@ -44,11 +44,11 @@ SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
 SMALL = MaskLearningOptions(LearnedMaskOptions(40, structured=True))
 
 
-def outputs(found: LearnedMaskResult, lesson: TrainingSet) -> torch.Tensor:
-    data: Any = lesson.data
+def outputs(found: LearnedMaskResult, training_set: TrainingSet) -> torch.Tensor:
+    data: Any = training_set.data
     batch = data.batch((0, 1, 2), 0)["batch"]
     with torch.no_grad():
-        made: torch.Tensor = lesson.task.network(found.model)(**batch.inputs)[0]
+        made: torch.Tensor = training_set.task.network(found.model)(**batch.inputs)[0]
     return made
 
 
@@ -61,18 +61,18 @@ def outputs(found: LearnedMaskResult, lesson: TrainingSet) -> torch.Tensor:
 def test_model_and_mask_are_trained_together(
     wordpiece_tokenizer: PreTrainedTokenizerBase, task: str, kind: str
 ) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer, task, kind)
+    loaded, training_set = taught(wordpiece_tokenizer, task, kind)
     before = {name: p.clone() for name, p in loaded.model.state_dict().items()}
-    found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
+    found = learn_mask(loaded, training_set, 0.01, SMALL, SHORT)
     assert all(torch.equal(p, before[name]) for name, p in loaded.model.state_dict().items())
     assert any(not torch.equal(p, before[name]) for name, p in found.model.state_dict().items())
     assert float(found.mask.alpha.detach().abs().max()) > 0.5
     assert found.log["step"].tolist() == [3, 6]
     assert {"loss", "sparsity", "undecided", "temperature"} <= set(found.log)
-    plain = outputs(found, lesson)
+    plain = outputs(found, training_set)
     with found.hardened():
-        assert not torch.allclose(outputs(found, lesson), plain, atol=1e-5)
-    assert torch.equal(outputs(found, lesson), plain)
+        assert not torch.allclose(outputs(found, training_set), plain, atol=1e-5)
+    assert torch.equal(outputs(found, training_set), plain)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_importance_is_followed_over_the_training(
     wordpiece_tokenizer: PreTrainedTokenizerBase, options: MaskLearningOptions
 ) -> None:
     """From α near 0 to what the table of positions says in the end."""
-    loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.01, options, SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, training_set, 0.01, options, SHORT)
     by_step = found.importance.pivot_table(index="step", columns="class", values="p")
     assert by_step.index.tolist() == [0, 3, 6]
     structured, diagonal = options.mask.structured, options.mask.diagonal
@@ -96,31 +96,31 @@ def test_importance_is_followed_over_the_training(
     start |= {"diagonal": 0.5} if diagonal else {}
     start |= {"neighbourhood": 0.5, "rest": 0.5}
     assert by_step.loc[0].to_dict() == pytest.approx(start, abs=1e-3)
-    last = LearnedMask.of("mask", found.mask).positions(options.window, lesson.longest)
+    last = LearnedMask.of("mask", found.mask).positions(options.window, training_set.longest)
     means = last.groupby("class")["p"].mean().drop("offset").dropna()
     assert by_step.loc[6].to_dict() == pytest.approx(means.to_dict())
     assert not set(found.importance["class"]) & set(found.log)
 
 
 def test_the_same_seed_learns_the_same(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    one, two = (learn_mask(loaded, lesson, 0.01, SMALL, SHORT) for _ in range(2))
+    loaded, training_set = taught(wordpiece_tokenizer)
+    one, two = (learn_mask(loaded, training_set, 0.01, SMALL, SHORT) for _ in range(2))
     assert torch.equal(one.mask.alpha, two.mask.alpha)
-    other = learn_mask(loaded, lesson, 0.01, SMALL, TrainingOptions(steps=6, batch_tokens=200, seed=1))
+    other = learn_mask(loaded, training_set, 0.01, SMALL, TrainingOptions(steps=6, batch_tokens=200, seed=1))
     assert not torch.equal(one.mask.alpha, other.mask.alpha)
 
 
 def test_frozen_models_learn_the_mask_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.01, MaskLearningOptions(SMALL.mask, freeze=("all",)), SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, training_set, 0.01, MaskLearningOptions(SMALL.mask, freeze=("all",)), SHORT)
     assert all(torch.equal(p, dict(loaded.model.named_parameters())[n]) for n, p in found.model.named_parameters())
     assert all(p.requires_grad for p in found.model.parameters())
     assert float(found.mask.alpha.detach().abs().max()) > 0.5
 
 
 def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    weak, strong = (learn_mask(loaded, lesson, s, SMALL, SHORT) for s in (0.0, 10.0))
+    loaded, training_set = taught(wordpiece_tokenizer)
+    weak, strong = (learn_mask(loaded, training_set, s, SMALL, SHORT) for s in (0.0, 10.0))
     assert strong.log["sparsity"].iloc[-1] > weak.log["sparsity"].iloc[-1] + 0.1
     # All but the first and last row and column is masked.
     assert strong.log["sparsity"].iloc[-1] == pytest.approx(38**2 / 40**2)
@@ -128,29 +128,29 @@ def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerB
 
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
 def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
+    loaded, training_set = taught(wordpiece_tokenizer)
     options = MaskLearningOptions(LearnedMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
-    found = learn_mask(loaded, lesson, 0.0, options, SHORT)
+    found = learn_mask(loaded, training_set, 0.0, options, SHORT)
     last = hard(found.mask)
     last.draw()
     assert set(last.values.unique().tolist()) == {0.0, 1.0}
     assert torch.equal(last.kept(), found.mask.kept())
     with found.hardened():
-        assert torch.equal(outputs(found, lesson), outputs(found, lesson))
+        assert torch.equal(outputs(found, training_set), outputs(found, training_set))
 
 
 def test_noise_that_is_always_drawn(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """For every pass anew, and the same whenever the model is measured."""
-    loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.0, MaskLearningOptions(LearnedMaskOptions(40, noise="always")), SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, training_set, 0.0, MaskLearningOptions(LearnedMaskOptions(40, noise="always")), SHORT)
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     with found.hardened():
-        one, two = (outputs(found, lesson) for _ in range(2))
+        one, two = (outputs(found, training_set) for _ in range(2))
     assert torch.equal(torch.random.get_rng_state(), before)
     assert not torch.equal(one, two)
     with found.hardened():
-        assert torch.equal(outputs(found, lesson), one)
+        assert torch.equal(outputs(found, training_set), one)
 
 
 DEGREES = list(product(["BertModel", "AlbertModel"], ["heads", "layers"], [None, "last:1"]))
@@ -163,11 +163,11 @@ DEGREES = list(product(["BertModel", "AlbertModel"], ["heads", "layers"], [None,
 def test_the_file_of_learned_degrees_is_their_final_mask(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, degrees_of: Any, layers: str | None
 ) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
+    loaded, training_set = taught(wordpiece_tokenizer, kind=kind)
     degrees = DegreeOptions((1.0,), 5, degrees_of)
     case = MaskCase(LearnedDegrees(1.0), layers=layers)
     options, scope = learning(case, StudyRequest(degrees=degrees), StudyTexts({12: 1}, {}), 40)
-    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=scope)
+    found = learn_mask(loaded, training_set, 1.0, options, SHORT, scope=scope)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
     ids = torch.randint(5, 50, (2, 30), generator=torch.Generator().manual_seed(2))
@@ -177,7 +177,7 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
         return found.model(**given, output_hidden_states=True).hidden_states[-1].detach()
 
     plain = states()
-    with EditedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+    with EditedModel(training_set.task.network(found.model), hard(found.mask)).eval().opened():
         expected = states()
     with found.hardened():
         # What is masked while degrees are learned keeps a millionth.
@@ -195,15 +195,15 @@ SHARED = list(product(["BertModel", "AlbertModel"], [True, False], [True, False]
 def test_the_mask_of_a_file_is_the_final_one(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, *, structured: bool, per_layer: bool
 ) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
+    loaded, training_set = taught(wordpiece_tokenizer, kind=kind)
     options = MaskLearningOptions(LearnedMaskOptions(40, structured=structured, per_layer=per_layer))
-    found = learn_mask(loaded, lesson, 0.02, options, SHORT)
+    found = learn_mask(loaded, training_set, 0.02, options, SHORT)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
-    with EditedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
-        expected = outputs(found, lesson)
+    with EditedModel(training_set.task.network(found.model), hard(found.mask)).eval().opened():
+        expected = outputs(found, training_set)
     with found.hardened():
-        torch.testing.assert_close(outputs(found, lesson), expected, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(outputs(found, training_set), expected, atol=1e-5, rtol=1e-4)
 
 
 def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -222,8 +222,8 @@ def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer:
 
 
 def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, training_set, 0.01, SMALL, SHORT)
     learned = LearnedMask.of("penalty-0.01", found.mask)
     save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
     again = load_mask(tmp_path / "own")
@@ -239,9 +239,9 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
 
 
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
+    loaded, training_set = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match="longer than the mask of 3"):
-        learn_mask(loaded, lesson, 0.01, MaskLearningOptions(LearnedMaskOptions(3)), SHORT)
+        learn_mask(loaded, training_set, 0.01, MaskLearningOptions(LearnedMaskOptions(3)), SHORT)
     assert not hasattr(loaded.model, "_headlens_link")
     with AttentionSession(loaded.model):
         pass

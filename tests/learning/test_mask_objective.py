@@ -150,10 +150,10 @@ def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskDistribution, str
     options = replace(OPTIONS, steps=7, log_every=3)
     draws = 7
 
-    def run(keeper: Folder | None) -> tuple[Masked, list[dict[str, float]]]:
+    def run(checkpoint: Folder | None) -> tuple[Masked, list[dict[str, float]]]:
         masked = made(LearnedMaskOptions(N, structured=structured), law, draws)
         with masked.opened():
-            log = trainer(masked, 1e-3, options, keeper=keeper).fit(masked, PreviousToken()).log
+            log = trainer(masked, 1e-3, options, checkpoint=checkpoint).fit(masked, PreviousToken()).log
         return masked, log
 
     whole, log = run(None)

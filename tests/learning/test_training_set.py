@@ -21,14 +21,14 @@ def test_long_texts_are_measured_on_in_parts(wordpiece_tokenizer: PreTrainedToke
     (tmp_path / "text.txt").write_text(f"she sees it\n{long}\nthe dog\n", encoding="utf-8")
     loaded = LoadedModel("tiny", build("BertForMaskedLM", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
     corpus = open_corpus(str(tmp_path / "text.txt"))
-    lesson = TrainingSet.of_text(loaded, corpus, corpus, TextOptions(longest=12))
-    assert lesson.task.reported == ("accuracy", "loss")
-    assert lesson.held is not None
-    texts = [example.texts[0] for example in lesson.held.examples if isinstance(example, TextExample)]
+    training_set = TrainingSet.of_text(loaded, corpus, corpus, TextOptions(longest=12))
+    assert training_set.task.reported == ("accuracy", "loss")
+    assert training_set.held is not None
+    texts = [example.texts[0] for example in training_set.held.examples if isinstance(example, TextExample)]
     assert (texts[0], texts[-1]) == ("she sees it", "the dog")
     assert " ".join(texts[1:-1]) == long
     assert len(texts) > 6
     reader = Reader.of(loaded, (), 12)
-    rows = [row for example in lesson.held.examples for row in lesson.task.prepare(example, reader)]
+    rows = [row for example in training_set.held.examples for row in training_set.task.prepare(example, reader)]
     assert len(rows) == len(texts)
     assert max(len(row.ids) for row in rows) <= 12

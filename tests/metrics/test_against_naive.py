@@ -153,12 +153,12 @@ def upos_of(row: EncodedSequence) -> list[str]:
 
 def samples(loaded: LoadedModel, corpus: Corpus, batch_tokens: int) -> dict[Stack, list[Sample]]:
     """The corpus as the oracle reads it: transformers' own attention maps, cut out of the padded batches."""
-    feed = CorpusReader.of(loaded, next(iter(corpus)))
+    reader = CorpusReader.of(loaded, next(iter(corpus)))
     found: dict[Stack, list[Sample]] = {}
-    for batch in feed.batches(corpus, batch_tokens):
-        outputs = run_eagerly(feed.model, batch.inputs)
-        for stack, maps in by_stack(outputs, decoder_only=feed.decoder_only).items():
-            found.setdefault(stack, []).extend(cut(batch, stack, maps, decoder_only=feed.decoder_only))
+    for batch in reader.batches(corpus, batch_tokens):
+        outputs = run_eagerly(reader.model, batch.inputs)
+        for stack, maps in by_stack(outputs, decoder_only=reader.decoder_only).items():
+            found.setdefault(stack, []).extend(cut(batch, stack, maps, decoder_only=reader.decoder_only))
     return found
 
 

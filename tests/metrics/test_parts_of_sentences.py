@@ -77,15 +77,15 @@ EVERY = [(name, size, 24) for name in ("bert", "gpt2", "marian") for size in (1,
 )
 def test_parts_give_the_sums_of_wholes(name: str, size: int, sentences: int, request: pytest.FixtureRequest) -> None:
     loaded, corpus = tiny(name, request, sentences)
-    feed = CorpusReader.of(loaded, next(iter(corpus)))
+    reader = CorpusReader.of(loaded, next(iter(corpus)))
     annotator = Annotator(RELATIONS, FREQUENCY, FREQUENCY, words=True)
     metrics = [metric.of(MetricSettings(RELATIONS)) for metric in registered_metrics()]
-    wholes, parts = ([Statistics(metrics, feed.sites), HeadSimilarity(feed.sites)] for _ in range(2))
-    session = AttentionSession(feed.model, observers=[*wholes, Cutting([*parts], size)])
+    wholes, parts = ([Statistics(metrics, reader.sites), HeadSimilarity(reader.sites)] for _ in range(2))
+    session = AttentionSession(reader.model, observers=[*wholes, Cutting([*parts], size)])
     with session, torch.inference_mode():
-        for batch in feed.batches(corpus, 16 * sentences):
-            with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)):
-                feed.model(**batch.inputs, **feed.arguments)
+        for batch in reader.batches(corpus, 16 * sentences):
+            with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=reader.decoder_only)):
+                reader.model(**batch.inputs, **reader.arguments)
     for whole, part in zip(wholes, parts, strict=True):
         expected, found = whole.totals.arrays(), part.totals.arrays()
         assert found.keys() == expected.keys()
@@ -161,18 +161,18 @@ def test_parts_are_shown_to_those_that_take_them(
     metric: type[Metric], level: Any, divided: bool, short_parts: None, request: pytest.FixtureRequest
 ) -> None:
     loaded, corpus = tiny("bert", request)
-    feed = CorpusReader.of(loaded, next(iter(corpus)))
+    reader = CorpusReader.of(loaded, next(iter(corpus)))
     Watching.seen.clear()
-    statistics = Watching([metric()], feed.sites, level=level)
-    with AttentionSession(feed.model, observers=[statistics], kernel="fast") as session, torch.inference_mode():
-        for batch in feed.batches(corpus, 400):
+    statistics = Watching([metric()], reader.sites, level=level)
+    with AttentionSession(reader.model, observers=[statistics], kernel="fast") as session, torch.inference_mode():
+        for batch in reader.batches(corpus, 400):
             tokens = Annotator(words=True).annotate(batch, AnnotationCounts(), decoder_only=False)
             with session.batch(tokens):
-                feed.model(**batch.inputs, **feed.arguments)
+                reader.model(**batch.inputs, **reader.arguments)
     assert any(start for start, *_ in Watching.seen) is divided
     assert all(last is (start + queries == keys) for start, queries, keys, last in Watching.seen)
     # What a failed pass began is forgotten.
-    statistics._earlier[feed.sites[0], "own"] = {"largest": (torch.ones(1),)}
+    statistics._earlier[reader.sites[0], "own"] = {"largest": (torch.ones(1),)}
     statistics.discard()
     assert not statistics._earlier
 

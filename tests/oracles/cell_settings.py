@@ -187,13 +187,13 @@ def _facts(
         facts["diagonal"] = {"kept": "with", "dropped": "without", "random": "random"}.get(control)
         if learned and control == "kept" and not request_of(recipe, steps[learned[1]]).dam.diagonal:
             facts["diagonal"] = "without"
-        facts |= {"task": request.study.lesson.data.task, "layers": where.get("layers")}
+        facts |= {"task": request.study.training_set.data.task, "layers": where.get("layers")}
         penalised = re.match("(?:degrees|spans):mu=([^,]+)", mask)
         facts["mu"] = float(penalised[1]) if penalised else None
         facts |= {name: where.get(name) for name in ("degree_global", "degree_random", "degree_neighbour")}
         facts |= {"draws": request.study.degrees.draws} if source.file == "draws.csv" else {}
     elif step.command == "prune":
-        facts |= {"task": request.lesson.data.task, "init": where["init"]}
+        facts |= {"task": request.training_set.data.task, "init": where["init"]}
     elif source.file == "pruning.csv":
         facts |= {"task": request.data.task, "n_pruned": where["n_pruned"], "strategy": where.get("strategy")}
     starts = {"{dam": "DAM", "degre": "learned", "spans": "adaptive span", "bigbird:": "global"}

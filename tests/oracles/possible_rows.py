@@ -81,7 +81,7 @@ def _ones(columns: list[str], **cells: Any) -> dict[str, Any]:
 
 def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     request = request_of(recipe, step)
-    task = request.study.lesson.data.task
+    task = request.study.training_set.data.task
     rows = []
     for case, metric in product(study_cases(request.study, tuple(request.pattern)), _reported(task)):
         try:
@@ -117,7 +117,7 @@ def _learned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 def _gates(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     request = request_of(recipe, step)
     inits = ["trained", *["scratch"] * request.sweep.from_scratch]
-    metrics = _reported(request.lesson.data.task)
+    metrics = _reported(request.training_set.data.task)
     cells = product((np.nan, *request.sweep.lambdas), inits, metrics)
     return [_ones(SWEEP.names, penalty=penalty, init=init, metric=metric) for penalty, init, metric in cells]
 

@@ -130,8 +130,8 @@ def test_steps_and_accumulation() -> None:
 
 
 def test_a_sweep_of_gates_trains_for_each_penalty() -> None:
-    lesson = TrainingSetOptions(TaskData("paraphrase"))
-    request = PruneRequest(lesson=lesson, training=SweepTraining(steps=10))
+    training_set = TrainingSetOptions(TaskData("paraphrase"))
+    request = PruneRequest(training_set=training_set, training=SweepTraining(steps=10))
     sweep = replace(request.sweep, lambdas=(0.1, 0.2), from_scratch=True)
     gated, scratch, measured = plan_of(replace(request, sweep=sweep)).work
     assert (gated.updates, scratch.updates) == (20, 30)
@@ -143,12 +143,14 @@ def test_a_sweep_of_gates_trains_for_each_penalty() -> None:
 
 def test_cases_of_a_study() -> None:
     training = LoopOptions(steps=5, batch_tokens=512)
-    study = StudyRequest(lesson=TrainingSetOptions(TaskData("paraphrase")), seeds=3, training=training, controls=False)
+    study = StudyRequest(
+        training_set=TrainingSetOptions(TaskData("paraphrase")), seeds=3, training=training, controls=False
+    )
     plan = plan_of(MasksRequest(("star", "bigbird"), 32, study=study))
     # no mask and two patterns, three seeds
     assert plan.work[0].updates == 5 * 3 * 3
     degrees = DegreeOptions((0.1, 1.0), draws=4)
-    drawn = StudyRequest(lesson=study.lesson, seeds=3, training=training, controls=False, degrees=degrees)
+    drawn = StudyRequest(training_set=study.training_set, seeds=3, training=training, controls=False, degrees=degrees)
     # no mask and two strengths, each of these also measured under four draws, for three seeds
     assert [work.each for work in plan_of(MasksRequest(length=32, study=drawn)).work[1:]] == [3 * (3 + 2 * 4)]
     nothing = plan_of(MasksRequest())

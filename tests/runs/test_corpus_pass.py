@@ -168,7 +168,7 @@ def test_python_users_get_a_warning(loaded: LoadedModel) -> None:
 # --- interrupted
 
 
-def keeper(path: Path, **depends: str) -> Checkpoint:
+def checkpoint(path: Path, **depends: str) -> Checkpoint:
     return Checkpoint(path / "pass.npz", {"the corpus": "abc", **depends})
 
 
@@ -196,14 +196,14 @@ def test_a_signal_waits_for_the_batch_and_the_rest_is_done_later(
     before = signal.signal(number, stop)
     try:
         with hooked(loaded, 1, count), pytest.raises(Stopped):
-            run(loaded, CorpusPass(keeper=keeper(tmp_path)))
+            run(loaded, CorpusPass(checkpoint=checkpoint(tmp_path)))
         assert passes == after, "the batch in which the signal came was finished, the next one not begun"
         with hooked(loaded, 1, count):
-            assert_same(run(loaded, CorpusPass(keeper=keeper(tmp_path))), expected)
+            assert_same(run(loaded, CorpusPass(checkpoint=checkpoint(tmp_path))), expected)
         total = passes
         assert signal.getsignal(number) is stop
         with hooked(loaded, 1, count):  # what is complete is not run again
-            assert_same(run(loaded, CorpusPass(keeper=keeper(tmp_path))), expected)
+            assert_same(run(loaded, CorpusPass(checkpoint=checkpoint(tmp_path))), expected)
         assert passes == total
     finally:
         signal.signal(number, before)
@@ -230,23 +230,23 @@ def test_a_pass_that_breaks_off_goes_on_from_what_was_kept(
 
     with hooked(loaded, 1, crash):
         with pytest.raises(ZeroDivisionError):
-            run(loaded, CorpusPass(keeper=Often(tmp_path)))
+            run(loaded, CorpusPass(checkpoint=Often(tmp_path)))
         steps: list[int] = []
-        assert_same(run(loaded, CorpusPass(steps.append, keeper=Often(tmp_path))), expected)
+        assert_same(run(loaded, CorpusPass(steps.append, checkpoint=Often(tmp_path))), expected)
     assert sum(steps) == len(CORPUS.examples), "progress counts what was done before, and what is left out"
 
 
 def test_what_was_kept_for_another_corpus_is_refused(loaded: LoadedModel, tmp_path: Path) -> None:
-    run(loaded, CorpusPass(keeper=keeper(tmp_path, model="x")))
+    run(loaded, CorpusPass(checkpoint=checkpoint(tmp_path, model="x")))
     with pytest.raises(OutputError, match=r"(?s)model changed since the run was interrupted.*--overwrite"):
-        run(loaded, CorpusPass(keeper=keeper(tmp_path, model="y")))
+        run(loaded, CorpusPass(checkpoint=checkpoint(tmp_path, model="y")))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK nonsense", b"x" * 1000])
 def test_a_kept_file_that_is_damaged_is_refused(loaded: LoadedModel, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "pass.npz").write_bytes(content)
     with pytest.raises(OutputError, match=r"(?s)pass.npz cannot be read.*--overwrite"):
-        run(loaded, CorpusPass(keeper=keeper(tmp_path)))
+        run(loaded, CorpusPass(checkpoint=checkpoint(tmp_path)))
 
 
 # --- shared

@@ -481,12 +481,12 @@ def test_sums_are_not_kept_in_a_folder_that_vanished(tmp_path: Path) -> None:
 
         def take(self, content: bytes) -> None: ...
 
-    keeper = Checkpoint(tmp_path / "run" / ".resume" / "sums.npz", {})
+    checkpoint = Checkpoint(tmp_path / "run" / ".resume" / "sums.npz", {})
     (tmp_path / "run").mkdir()
-    keeper.save(Nothing())
+    checkpoint.save(Nothing())
     shutil.rmtree(tmp_path / "run")
     with pytest.raises(OutputError, match=r"Cannot write .*sums\.npz: No such file or directory"):
-        keeper.save(Nothing())
+        checkpoint.save(Nothing())
     assert not (tmp_path / "run").exists()
 
 

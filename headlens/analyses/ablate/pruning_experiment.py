@@ -253,24 +253,24 @@ class PruningExperiment:
 
     def _remembered(self, name: str, scorer: strategies.Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""
-        keeper = self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
+        checkpoint = self.run.checkpoint(f"{name}-{self.name}", self.loaded, self._identity)
 
         def keep(removed: frozenset[Head]) -> None:
-            keeper.save(memory)
+            checkpoint.save(memory)
             self._keeper("without", removed).path.unlink(missing_ok=True)
 
         memory = CachedScorer(scorer, keep)
-        keeper.restore(memory)
+        checkpoint.restore(memory)
         # One process may have kept an answer more than another, but all must ask the same.
         memory.known = self.run.processes.share(memory.known)
         return memory
 
-    def _sweep(self, keeper: Checkpoint, advance: Advance) -> TaskSweep:
-        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
+    def _sweep(self, checkpoint: Checkpoint, advance: Advance) -> TaskSweep:
+        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, checkpoint, self.run.processes)
 
     def _keeper(self, what: str, removed: frozenset[Head]) -> Checkpoint:
         digest = hashlib.sha256(" ".join(map(str, strategies.in_order(removed))).encode()).hexdigest()[:16]
-        return self.run.keeper(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
+        return self.run.checkpoint(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
 
     @cached_property
     def _identity(self) -> dict[str, str]:

@@ -177,7 +177,7 @@ class _Ablated:
     @contextmanager
     def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[sweep.TaskSweep]:
         run = self.under_way
-        keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
+        checkpoint = run.checkpoint(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
         model, task = self.loaded.model, examples.task
         heads = sweep.task_heads(model, task)
         tokens = self.request.options.batch_tokens or sweep.suitable_tokens(model, task, len(heads))
@@ -188,7 +188,7 @@ class _Ablated:
         swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:
-            yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, keeper, run.processes, interim)
+            yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim)
 
     def _notes(
         self, examples: Examples, records: sweep.HeadRecords, metric: str, evaluated: Chosen | None

@@ -22,7 +22,7 @@ from headlens.tasks.evaluation import chosen_metric, paired_comparison
 from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Examples
 
-How = Callable[[Mode], AbstractContextManager[TaskSweep]]
+Sweeps = Callable[[Mode], AbstractContextManager[TaskSweep]]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Ablation:
 
 
 def ablate_heads(
-    loaded: LoadedModel, examples: Examples, options: AblationOptions | None = None, how: How | None = None
+    loaded: LoadedModel, examples: Examples, options: AblationOptions | None = None, sweeps: Sweeps | None = None
 ) -> Ablation:
     """Run a task with all heads and without each.
 
@@ -51,7 +51,7 @@ def ablate_heads(
         loaded: the model.
         examples: the examples as prepared for the model.
         options: how heads are taken out, and what is measured.
-        how: for each mode, how the examples go through the model; None for one process, without progress and resuming.
+        sweeps: how the examples go through the model in a mode; None for one process, without progress and resuming.
 
     Raises:
         OptionError: if the task has no such metric, or cannot be run in such a mode.
@@ -61,7 +61,7 @@ def ablate_heads(
     metric = chosen_metric(examples.task, options.metric)
     records = {}
     for mode in options.modes:
-        with nullcontext(TaskSweep(mode, options.batch_tokens)) if how is None else how(mode) as sweep:
+        with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     tables = [ablation_table(examples.task, metric, mode, own, draws, options.margin) for mode, own in records.items()]

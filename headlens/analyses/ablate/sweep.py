@@ -102,7 +102,7 @@ class TaskSweep:
         progress: called with the number of this process's examples that are done; with 0 before the first is swept.
         seen: called with the records after every batch, of which those done so far are there.
         warn: called with what the user should know at once.
-        keeper: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
+        checkpoint: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
         processes: with whom the examples are shared.
     """
 
@@ -110,7 +110,7 @@ class TaskSweep:
     batch_tokens: int | None = None
     progress: Callable[[int], None] = lambda _: None
     warn: Callable[[str], None] = lambda _: None
-    keeper: Checkpoint | None = None
+    checkpoint: Checkpoint | None = None
     processes: Processes = ALONE
     seen: Callable[[HeadRecords], None] = lambda _: None
 
@@ -130,8 +130,8 @@ class TaskSweep:
         """
         chosen = task_heads(model, examples.task) if heads is None else heads
         records = HeadRecords(chosen, len(examples), len(examples.task.columns))
-        if self.keeper is not None:
-            self.keeper.restore(records)
+        if self.checkpoint is not None:
+            self.checkpoint.restore(records)
         tokens = self.batch_tokens or suitable_tokens(model, examples.task, len(records.heads))
         shard = list(examples.batches(tokens, self.processes.rank, self.processes.count))
         if all(records.has([p.index for p in batch]) for batch in shard):
@@ -161,8 +161,8 @@ class TaskSweep:
                 self.progress(len(batch))
                 self.seen(records)
                 kept = number == len(batches) or signals.noted is not None
-                if self.keeper is not None and (kept or self.keeper.due):
-                    self.keeper.save(records)
+                if self.checkpoint is not None and (kept or self.checkpoint.due):
+                    self.checkpoint.save(records)
                 signals.obey()
 
     def _sweep(
@@ -342,9 +342,9 @@ class InterimHeads:
         deltas = {h: self.task.value(r[records.there], metric=self.metric) - value for h, r in records.items()}
         # What is not defined for so few examples is not above 0.
         changed = sorted((head for head in deltas if abs(deltas[head]) > 0), key=lambda head: -abs(deltas[head]))
-        how = "with only" if self.mode == "keep-only" else "without"
+        preposition = "with only" if self.mode == "keep-only" else "without"
         if not changed:
-            return f"{self.metric} does not change {how} any head"
+            return f"{self.metric} does not change {preposition} any head"
         alike: dict[str, list[Head]] = {}
         for head in changed:
             alike.setdefault(f"{deltas[head]:+.3f}", []).append(head)
@@ -352,4 +352,4 @@ class InterimHeads:
             f"{own[0]} ({delta})" if len(own) == 1 else f"{len(own)} heads ({delta} each)"
             for delta, own in list(alike.items())[:_MOST]
         )
-        return f"{self.metric} changes most {how} {', '.join(told)}"
+        return f"{self.metric} changes most {preposition} {', '.join(told)}"

@@ -118,12 +118,18 @@ def run_classify(
                 if request.relevance:
                     # First, for there are models that only relevance refuses.
                     text = f"relevance of the heads of {loaded.short_name}"
-                    with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as how:
-                        relevance = head_relevance(loaded, corpus, asked, reading=reading, how=how)
+                    with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as corpus_pass:
+                        relevance = head_relevance(loaded, corpus, asked, reading=reading, corpus_pass=corpus_pass)
                 text = f"classifying the heads of {loaded.short_name}"
-                with run.corpus_pass(f"classify-{number}", text, loaded, summary) as how:
+                with run.corpus_pass(f"classify-{number}", text, loaded, summary) as corpus_pass:
                     found = classify_heads(
-                        loaded, corpus, options, frequencies, baseline_corpus=baseline, summary=summary, corpus_pass=how
+                        loaded,
+                        corpus,
+                        options,
+                        frequencies,
+                        baseline_corpus=baseline,
+                        summary=summary,
+                        corpus_pass=corpus_pass,
                     )
                 if options.stability:
                     with run.reporter.progress("resampling sentences", options.stability) as advance:

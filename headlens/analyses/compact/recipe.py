@@ -102,11 +102,11 @@ def model_inputs(loaded: LoadedModel, corpus: Corpus, batch_tokens: int, counts:
     """
     examples = iter(corpus)
     first = next(examples, None)
-    feed = None if first is None else CorpusReader.of(loaded, first)
-    batches = [] if feed is None else list(feed.batches(chain([first], examples), batch_tokens, counts))  # type: ignore[list-item]
-    if feed is None or not batches:
+    reader = None if first is None else CorpusReader.of(loaded, first)
+    batches = [] if reader is None else list(reader.batches(chain([first], examples), batch_tokens, counts))  # type: ignore[list-item]
+    if reader is None or not batches:
         raise CorpusError(f"{corpus.name} has no sentence that {loaded.name} can read.", "Give shorter sentences.")
-    further = {"use_cache": False} if loaded.model.config.is_encoder_decoder else feed.arguments
+    further = {"use_cache": False} if loaded.model.config.is_encoder_decoder else reader.arguments
     return [{**_complete(loaded.model, batch.inputs), **further} for batch in batches]
 
 

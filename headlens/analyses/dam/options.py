@@ -100,8 +100,8 @@ class DamOptions:
         longest = BLOCK if self.longest is None else self.longest
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         law = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
-        how = (self.penalty, self.mask_learning_rate, self.freeze, self.layers)
-        return MaskLearningOptions(LearnedMaskOptions(*shape), law, *how)
+        settings = (self.penalty, self.mask_learning_rate, self.freeze, self.layers)
+        return MaskLearningOptions(LearnedMaskOptions(*shape), law, *settings)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class DamRequest(Checked):
     )
     # Before the training set: its texts are as long as the mask.
     dam: DamOptions = field(default_factory=DamOptions)
-    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
+    training_set: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
     vocabulary: int = option(8000, VOCABULARY)
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -146,7 +146,7 @@ class DamRequest(Checked):
             raise OptionError("--controls learns masks both with and without the diagonal.", "Leave --no-diagonal out.")
         if not self.lambdas:
             raise OptionError("No penalty was given.", "Name some with --lambdas.")
-        if is_new(self.model) and self.lesson.data.task != "mlm":
+        if is_new(self.model) and self.training_set.data.task != "mlm":
             raise OptionError(
                 f"{self.model}: a new model can only be trained on masked tokens.", "Give --task mlm, or a checkpoint."
             )
@@ -154,7 +154,7 @@ class DamRequest(Checked):
     @property
     def learning(self) -> MaskLearningOptions:
         """The mask and its training, with what is frozen: by default all for the bundled task, none for others."""
-        usual = ("all",) if self.lesson.embedded else ()
+        usual = ("all",) if self.training_set.embedded else ()
         frozen = usual if self.dam.freeze is None else self.dam.freeze
         return replace(self.dam.learning(), window=self.window, freeze=frozen)
 

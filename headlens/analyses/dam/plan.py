@@ -11,10 +11,10 @@ from headlens.runs.progress import Reporter
 def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     """A training with a mask for each penalty, and one without where not the mask alone is trained."""
     planner = Planner("train-dam", reporter, request.training.precision)
-    longest = request.lesson.longest or 128
+    longest = request.training_set.longest or 128
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
-    learned, held_out = planner.training_set(request.lesson, offline=request.model_options.offline)
-    length = longest if request.lesson.data.task in TEXT else None
+    learned, held_out = planner.training_set(request.training_set, offline=request.model_options.offline)
+    length = longest if request.training_set.data.task in TEXT else None
     loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas) * (1 + request.dam.controls)
     planner.add(loop.work(f"train with a mask, {runs} times", each=MASKED, times=runs))
     measured = 1 + runs

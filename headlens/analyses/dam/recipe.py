@@ -39,16 +39,16 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         loaded = _loaded(request, run)
         longest = block_length(loaded, request.dam.longest)
         request = replace(request, dam=replace(request.dam, longest=longest))
-        lesson = replace(request.lesson, longest=longest)
-        opened = open_training_set(lesson, run, loaded, seed, offline=offline)
+        training_set = replace(request.training_set, longest=longest)
+        opened = open_training_set(training_set, run, loaded, seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
-        made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
+        made_mask(opened.training_set.task.network(opened.loaded.model), request.learning)
         training = request.training.of_loop()
         settings = (request.lambdas, request.learning, training, request.dam.controls, request.margin)
-        sweep = DamSweep(run, opened.loaded, opened.lesson, *settings)
+        sweep = DamSweep(run, opened.loaded, opened.training_set, *settings)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes) if run.writes else {}
-        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, training)
+        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.training_set.data, training)
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, updates), *measured, *run.warnings]
         if run.folder is not None:
@@ -58,8 +58,8 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
             learning = {"updates": updates, "mask_learning_rate": request.learning.rate(updates)}
             facts = {
                 "models": [model_record(opened.loaded, opened.loaded.short_name)],
-                "task": vars(opened.lesson.task),
-                "lesson": opened.lesson.facts,
+                "task": vars(opened.training_set.task),
+                "lesson": opened.training_set.facts,
                 "dam": asdict(request.learning) | learning,
                 "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
             }
@@ -70,7 +70,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
 def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     if not is_new(request.model):
         return run.load(request.model, request.model_options)
-    data, options = request.lesson, request.model_options
+    data, options = request.training_set, request.model_options
     corpus = open_corpus(
         data.corpus,
         CorpusOptions(None, data.column, None, data.split, data.data.limit, data.data.skip_broken, options.offline),
@@ -100,7 +100,7 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
         notes.append("Sparsity is the share of masked positions in the layers to which a mask applies.")
     if dam.freeze:
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
-    longest = opened.lesson.longest
+    longest = opened.training_set.longest
     if longest < dam.mask.longest:
         beyond = "positions beyond that are decided by the penalty alone."
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")

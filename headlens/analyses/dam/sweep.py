@@ -64,7 +64,7 @@ class DamSweep:
     Args:
         run: under way.
         loaded: the model.
-        lesson: what it is trained on further.
+        training_set: what it is trained on further.
         lambdas: strengths of the penalty.
         options: of every mask.
         training: of every run.
@@ -74,7 +74,7 @@ class DamSweep:
 
     run: Run
     loaded: LoadedModel
-    lesson: TrainingSet
+    training_set: TrainingSet
     lambdas: tuple[float, ...]
     options: MaskLearningOptions
     training: TrainingOptions
@@ -95,7 +95,7 @@ class DamSweep:
         """
         remembered = self.trainings.remembered
         outcomes = [remembered(PLAIN, self._plain, MaskOutcome)]
-        if trains_weights(self.loaded, self.lesson, self.options):
+        if trains_weights(self.loaded, self.training_set, self.options):
             outcomes.append(remembered(UNMASKED, self._unmasked, MaskOutcome))
         baseline = outcomes[-1]
         for strength in dict.fromkeys(self.lambdas):
@@ -113,7 +113,7 @@ class DamSweep:
             outcomes: of each training run.
         """
         masks = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask]
-        lengths, places = self.lesson.text_lengths(), (self.options.window, self.lesson.longest)
+        lengths, places = self.training_set.text_lengths(), (self.options.window, self.training_set.longest)
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         named = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
         rows = [
@@ -135,12 +135,12 @@ class DamSweep:
         }
 
     def _plain(self, name: str = PLAIN, model: PreTrainedModel | None = None) -> MaskOutcome:
-        measured = self.trainings.compared(self.loaded, self.lesson, model or self.loaded.model)
+        measured = self.trainings.compared(self.loaded, self.training_set, model or self.loaded.model)
         return MaskOutcome(name, **vars(measured))
 
     def _unmasked(self) -> MaskOutcome:
-        with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as callbacks:
-            model = unmasked(self.loaded, self.lesson, self.options, self.training, callbacks)
+        with self.trainings.followed(UNMASKED, "no mask", self.training_set.data) as callbacks:
+            model = unmasked(self.loaded, self.training_set, self.options, self.training, callbacks)
         plain = self._plain(UNMASKED, model)
         return replace(plain, checkpoint=self.trainings.saved(self.loaded, model, UNMASKED))
 
@@ -152,16 +152,16 @@ class DamSweep:
         records, keys = np.array(outcome.records, np.float64), outcome.keys
         rows = []
         for row in outcome.metrics:
-            difference = self.trainings.difference(self.lesson.task, row["metric"], records, keys, compared)
+            difference = self.trainings.difference(self.training_set.task, row["metric"], records, keys, compared)
             rows.append(row | {f"diagonal_{name}": value for name, value in difference.items()})
         return replace(outcome, metrics=rows, records=[], keys=[])
 
     def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
         words = f"λ {strength:g}{', no diagonal' if name.endswith(NO_DIAGONAL) else ''}"
-        with self.trainings.followed(name, words, self.lesson.data) as callbacks:
-            result = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, callbacks)
+        with self.trainings.followed(name, words, self.training_set.data) as callbacks:
+            result = learn_mask(self.loaded, self.training_set, strength, self.options, self.training, callbacks)
         with result.hardened():
-            measured = self.trainings.compared(self.loaded, self.lesson, result.model, baseline)
+            measured = self.trainings.compared(self.loaded, self.training_set, result.model, baseline)
         mask = f"{MASKS}/{name}/mask.safetensors"
         learned = LearnedMask.of(name, result.mask)
         if self.run.writes:

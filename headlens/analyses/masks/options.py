@@ -251,7 +251,7 @@ class StudyRequest(Checked):
         flags=("--controls/--no-controls",),
     )
     margin: float | None = option(None, MARGIN)
-    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
+    training_set: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
     model_options: ModelOptions = field(default_factory=ModelOptions)
 

@@ -20,7 +20,7 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
         return planner.plan()
     planner = Planner("masks", reporter, study.training.precision)
     planner.model(study.model, study.model_options)
-    learned, held_out = planner.training_set(study.lesson, offline=study.model_options.offline)
+    learned, held_out = planner.training_set(study.training_set, offline=study.model_options.offline)
     planned = study_cases(study, request.pattern)
     loop, runs = TrainingSteps.of(study.training, learned), len(planned)
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))

@@ -92,10 +92,10 @@ def _trained(
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        training_set = open_training_set(study.lesson, run, loaded, seed, offline=study.model_options.offline)
+        opened = open_training_set(study.training_set, run, loaded, seed, offline=study.model_options.offline)
         # The data is the same for all seeds.
-        facts.setdefault("lesson", training_set.lesson.facts)
-        return training_set
+        facts.setdefault("lesson", opened.training_set.facts)
+        return opened
 
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
     tests = len(chosen) // study.seeds - 1

@@ -114,7 +114,7 @@ def under(
 
 def fine_tuned(
     loaded: LoadedModel,
-    lesson: TrainingSet,
+    training_set: TrainingSet,
     case: MaskCase,
     training: TrainingOptions,
     callbacks: TrainingCallbacks | None = None,
@@ -124,7 +124,7 @@ def fine_tuned(
 
     Args:
         loaded: a model with the head that the task needs; it stays as it is.
-        lesson: what it is trained on.
+        training_set: what it is trained on.
         case: the mask, and the seed.
         training: length, step size, rhythm; the seed is that of the case.
         callbacks: progress, and what is kept for going on after an interruption.
@@ -136,7 +136,7 @@ def fine_tuned(
     model = _copied(loaded.model, case)
     torch.manual_seed(case.seed)
     with under(model, case, books or {}):
-        lesson.teach(model, replace(training, seed=case.seed), callbacks)
+        training_set.teach(model, replace(training, seed=case.seed), callbacks)
     return model
 
 
@@ -193,7 +193,7 @@ class MaskStudy:
     def trainings(self) -> Trainings:
         """Settings shared by all training runs of the study: the run, its training options and the longest input."""
         study = self.study
-        return Trainings(self.run, study.training.of_loop(), study.lesson.longest, study.margin, self.tests)
+        return Trainings(self.run, study.training.of_loop(), study.training_set.longest, study.margin, self.tests)
 
     def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
         """`masks`, where degrees or spans are learned also `degrees`, `draws` and `spans`, and what to know about them.
@@ -270,7 +270,9 @@ class MaskStudy:
                     )
                 source.block(texts.longest)
             if isinstance(case.mask, LearnedInRun):
-                made_mask(opened.lesson.task.network(opened.loaded.model), *learning(case, self.study, texts, self.n))
+                made_mask(
+                    opened.training_set.task.network(opened.loaded.model), *learning(case, self.study, texts, self.n)
+                )
             if case.mask == Removal("layers"):
                 _copied(opened.loaded.model, case)
             with under(opened.loaded.model, case, texts.books):
@@ -280,18 +282,18 @@ class MaskStudy:
         self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
     ) -> CaseOutcome:
         """A model trained under a mask, or together with degrees, and measured under the mask that is left."""
-        loaded, lesson, learned = opened.loaded, opened.lesson, None
-        with self.trainings.followed(case.name, case.words, lesson.data) as callbacks:
+        loaded, training_set, learned = opened.loaded, opened.training_set, None
+        with self.trainings.followed(case.name, case.words, training_set.data) as callbacks:
             if not isinstance(case.mask, LearnedInRun):
-                model = fine_tuned(loaded, lesson, case, self.trainings.training, callbacks, texts.books)
+                model = fine_tuned(loaded, training_set, case, self.trainings.training, callbacks, texts.books)
             else:
                 options, scope = learning(case, self.study, texts, self.n)
                 training = replace(self.trainings.training, seed=case.seed)
-                learned = learn_mask(loaded, lesson, case.mask.strength, options, training, callbacks, scope)
+                learned = learn_mask(loaded, training_set, case.mask.strength, options, training, callbacks, scope)
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
-        with under(model, case, texts.books, source) as edit, spanned(case, lesson, learned):
-            measured = self.trainings.compared(loaded, lesson, model, baseline)
+        with under(model, case, texts.books, source) as edit, spanned(case, training_set, learned):
+            measured = self.trainings.compared(loaded, training_set, model, baseline)
         notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
         kept = measured if case.whole else replace(measured, records=[], keys=[])
         outcome = CaseOutcome(case.name, **vars(replace(kept, notes=notes)))
@@ -321,7 +323,7 @@ class MaskStudy:
             for number in numbers:
                 source = SettledMask.drawn(learned.mask, case.seed * 100_003 + number)
                 with under(learned.model, case, texts.books, source):
-                    measured = self.trainings.compared(opened.loaded, opened.lesson, learned.model, baseline)
+                    measured = self.trainings.compared(opened.loaded, opened.training_set, learned.model, baseline)
                 degrees = mean_degrees(learned.mask, source.values)
                 masked = dict(zip(SHARES, self._shares(case, texts, source), strict=True))
                 for row in measured.metrics:
@@ -360,11 +362,13 @@ def learning(case: MaskCase, study: StudyRequest, texts: StudyTexts, n: int) -> 
     return MaskLearningOptions(mask, law, "mean", layers=case.layers), scope
 
 
-def spanned(case: MaskCase, lesson: TrainingSet, learned: LearnedMaskResult | None) -> AbstractContextManager[object]:
+def spanned(
+    case: MaskCase, training_set: TrainingSet, learned: LearnedMaskResult | None
+) -> AbstractContextManager[object]:
     """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
     if learned is None or not isinstance(case.mask, LearnedSpans):
         return nullcontext()
-    return EditedModel(lesson.task.network(learned.model), learned.mask).eval().opened()
+    return EditedModel(training_set.task.network(learned.model), learned.mask).eval().opened()
 
 
 def _key(case: MaskCase) -> Record:

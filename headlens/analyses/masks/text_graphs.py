@@ -73,10 +73,10 @@ def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser:
     """
     options = {name: parse_graph(name) for name in sorted(graphs)}
     # Each text once, as in the books.
-    lengths = opened.lesson.text_lengths()
+    lengths = opened.training_set.text_lengths()
     if not options:
         return StudyTexts(lengths, {})
-    prepared = list(opened.lesson.prepared())
+    prepared = list(opened.training_set.prepared())
     if not prepared:
         raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
     places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(options)}

@@ -120,7 +120,7 @@ class PruneRequest:
     """
 
     model: str = option(DEMO, MODEL_NAME)
-    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
+    training_set: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     sweep: PenaltySweepOptions = field(default_factory=PenaltySweepOptions)
     gates: GateOptions = field(default_factory=GateOptions)
     training: SweepTraining = field(default_factory=SweepTraining)
@@ -135,7 +135,7 @@ class PruneRequest:
         """Options of the gates with frozen parts filled in: by default all of the bundled task, none of others."""
         if self.gates.freeze is not None:
             return self.gates
-        return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
+        return replace(self.gates, freeze=("all",) if self.training_set.embedded else ())
 
 
 COMMAND = CommandOptions(

@@ -17,7 +17,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     """A training with gates for each penalty, and others from random weights."""
     planner = Planner("prune", reporter, request.training.precision)
     planner.model(request.model, request.model_options)
-    learned, held_out = planner.training_set(request.lesson, offline=request.model_options.offline)
+    learned, held_out = planner.training_set(request.training_set, offline=request.model_options.offline)
     loop = TrainingSteps.of(request.training, learned)
     if request.gates.freeze:
         planner.notes.append("With frozen parts, training is faster than this estimate.")
@@ -26,7 +26,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
         runs = request.sweep.most_runs
         planner.notes.append(f"--target-heads {request.sweep.target_heads} may need fewer than {runs} training runs.")
     planner.add(loop.work(f"train with gates, {runs} penalties", each=GATED, times=runs))
-    kind: Kind = "written" if find_task(request.lesson.data.task).task.generates else "forward"
+    kind: Kind = "written" if find_task(request.training_set.data.task).task.generates else "forward"
     scratch = 0
     if request.sweep.from_scratch:
         scratch_steps = TrainingSteps.of(request.training.scratch(), learned)

@@ -44,7 +44,7 @@ def open_roles(request: PruneRequest) -> tuple[Corpus, Frequencies] | None:
                 "Give both. The margin of a loss is --loss-margin.",
             )
         return None
-    skip, offline = request.lesson.data.skip_broken, request.model_options.offline
+    skip, offline = request.training_set.data.skip_broken, request.model_options.offline
     corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, skip_broken=skip, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
     return corpus, Frequencies(source)
@@ -64,27 +64,27 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         files = {"roles-corpus": given.roles_corpus, "roles-target": given.roles_target, "frequency": given.frequency}
         run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
         loaded = run.load(request.model, request.model_options)
-        opened = open_training_set(request.lesson, run, loaded, request.training.seed, offline=offline)
-        loaded, lesson, gates = opened.loaded, opened.lesson, request.resolved_gates
+        opened = open_training_set(request.training_set, run, loaded, request.training.seed, offline=offline)
+        loaded, training_set, gates = opened.loaded, opened.training_set, request.resolved_gates
         training, scratch = request.training.of_loop(), request.training.scratch()
         count = TrainingCallbacks(processes=run.processes.count).updates
-        updates, scratch_updates = count(lesson.data, training), count(lesson.data, scratch)
+        updates, scratch_updates = count(training_set.data, training), count(training_set.data, scratch)
         _warn_of_short_way(run, training, gates, updates)
-        outcomes = GateSweep(run, request, loaded, lesson, roles).outcomes()
+        outcomes = GateSweep(run, request, loaded, training_set, roles).outcomes()
         sites = [s for s in find_sites(loaded.model) if s.n_heads]
         named = [head for outcome in outcomes for head in outcome.values]
         gated = gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))
-        tables = gate_tables(loaded.short_name, lesson.task.name, gates.penalty, sites, gated, outcomes)
+        tables = gate_tables(loaded.short_name, training_set.task.name, gates.penalty, sites, gated, outcomes)
         told = _notes(request, opened, outcomes, updates, scratch_updates)
-        if run.writes and {o.run for o in outcomes} != {UNPRUNED} and lesson.task.generates:
+        if run.writes and {o.run for o in outcomes} != {UNPRUNED} and training_set.task.generates:
             told.append("headlens reproduce voita2019 puts such a table next to the paper's numbers.")
         notes = [*opened.untrained, *opened.notes, *told, *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_gates(run.folder, tables, figures=request.figures)
             rate = {"updates": updates, "gate_learning_rate": gates.rate(updates)}
-            facts = {"models": [model_record(loaded, loaded.short_name)], "task": vars(lesson.task)}
-            run.folder.finish(facts | {"lesson": lesson.facts, "gates": asdict(gates) | rate, "notes": notes})
+            facts = {"models": [model_record(loaded, loaded.short_name)], "task": vars(training_set.task)}
+            run.folder.finish(facts | {"lesson": training_set.facts, "gates": asdict(gates) | rate, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
 

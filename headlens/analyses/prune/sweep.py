@@ -156,14 +156,14 @@ class GateSweep:
         run: under way.
         request: penalties, gates, and trainings of every run and of the models from random weights.
         loaded: the model, trained.
-        lesson: what it is trained on further.
+        training_set: what it is trained on further.
         roles: the sentences on which roles are looked at, and frequencies of words; None leaves roles out.
     """
 
     run: Run
     request: PruneRequest
     loaded: LoadedModel
-    lesson: TrainingSet
+    training_set: TrainingSet
     roles: tuple[Corpus, Frequencies] | None = None
 
     @property
@@ -171,7 +171,7 @@ class GateSweep:
         """Run folder, training options and length limit that all trainings of the sweep share."""
         asked = self.request.sweep
         tests = len(asked.strengths) or asked.most_runs
-        longest = self.request.lesson.longest
+        longest = self.request.training_set.longest
         return Trainings(self.run, self.request.training.of_loop(), longest, asked.loss_margin, tests)
 
     def outcomes(self) -> list[PenaltyOutcome]:
@@ -180,7 +180,7 @@ class GateSweep:
         Raises:
             OptionError: if more heads are to be left than there are.
         """
-        gated = len(gated_heads(self.loaded, self.lesson, self.request.resolved_gates))
+        gated = len(gated_heads(self.loaded, self.training_set, self.request.resolved_gates))
         target = self.request.sweep.target_heads
         if target is not None and target >= gated:
             raise OptionError(
@@ -205,15 +205,15 @@ class GateSweep:
 
     def _measured(self, model: PreTrainedModel, baseline: Baseline | None = None) -> PenaltyOutcome:
         """What an outcome has of the metrics and roles of a model; as the model before it was pruned."""
-        measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
+        measured = self.trainings.compared(self.loaded, self.training_set, model, baseline)
         roles, told = self._roles(model)
         return PenaltyOutcome(UNPRUNED, roles=roles, **vars(replace(measured, notes=[*measured.notes, *told])))
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
-        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
+        with self.trainings.followed(name, f"λ {strength:g}", self.training_set.data) as callbacks:
             gates, training = self.request.resolved_gates, self.request.training.of_loop()
-            pruned = train_gates(self.loaded, self.lesson, strength, gates, training, callbacks)
+            pruned = train_gates(self.loaded, self.training_set, strength, gates, training, callbacks)
         return replace(
             self._measured(pruned.model, baseline),
             run=name,
@@ -247,10 +247,10 @@ class GateSweep:
         gone = [Head.parse(head) for head in outcome.removed]
 
         def make() -> PenaltyOutcome:
-            text, data = f"{outcome.run} from random weights", self.lesson.data
+            text, data = f"{outcome.run} from random weights", self.training_set.data
             with self.trainings.followed(name, text, data, training) as callbacks:
-                model = from_scratch(self.loaded, self.lesson, gone, training, callbacks)
-            measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
+                model = from_scratch(self.loaded, self.training_set, gone, training, callbacks)
+            measured = self.trainings.compared(self.loaded, self.training_set, model, baseline)
             place = self.trainings.saved(self.loaded, model, name)
             found: Record = {"scratch": measured.metrics, "scratch_checkpoint": place, "scratch_notes": measured.notes}
             return replace(outcome, **found)

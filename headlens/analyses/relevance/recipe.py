@@ -59,9 +59,14 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         text = f"relevance of the heads of {loaded.short_name}"
-        with run.masked(loaded, request.mask), run.corpus_pass("relevance", text, loaded, summary) as how:
+        with run.masked(loaded, request.mask), run.corpus_pass("relevance", text, loaded, summary) as corpus_pass:
             result = head_relevance(
-                loaded, corpus, request.options, compare=request.compare, reading=request.reading, how=how
+                loaded,
+                corpus,
+                request.options,
+                compare=request.compare,
+                reading=request.reading,
+                corpus_pass=corpus_pass,
             )
         if result.identical:
             run.reporter.warn(result.notes[0])  # before the numbers

@@ -237,21 +237,21 @@ def test_an_interrupted_sweep_goes_on(wordpiece_tokenizer: PreTrainedTokenizerBa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        TaskSweep(batch_tokens=20, progress=stop, keeper=Often(tmp_path / "k")).run(model, examples)
+        TaskSweep(batch_tokens=20, progress=stop, checkpoint=Often(tmp_path / "k")).run(model, examples)
     ran: list[int] = []
     handle = model.get_input_embeddings().register_forward_hook(lambda m, a, o: ran.append(len(o)))
     shown: list[int] = []
-    found = TaskSweep(batch_tokens=20, progress=shown.append, keeper=Often(tmp_path / "k")).run(model, examples)
+    found = TaskSweep(batch_tokens=20, progress=shown.append, checkpoint=Often(tmp_path / "k")).run(model, examples)
     assert sum(shown) == len(examples), "what was done before is shown as done"
     assert len(ran) > 0
     ran.clear()
-    again = TaskSweep(batch_tokens=20, keeper=Often(tmp_path / "k")).run(model, examples)
+    again = TaskSweep(batch_tokens=20, checkpoint=Often(tmp_path / "k")).run(model, examples)
     assert not ran, "nothing is left to be run"
     handle.remove()
     for one in (found, again):
         assert one.dump() == expected.dump()
     with pytest.raises(ResumeError, match="the data changed since"):
-        TaskSweep(keeper=Often(tmp_path / "k", **{"the data": "other"})).run(model, examples)
+        TaskSweep(checkpoint=Often(tmp_path / "k", **{"the data": "other"})).run(model, examples)
 
 
 def test_processes_share_the_examples(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

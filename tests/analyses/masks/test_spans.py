@@ -27,7 +27,7 @@ def test_ramps_are_measured_and_zeros_are_exact() -> None:
     with torch.no_grad():
         mask.alpha.copy_(torch.linspace(-7, -1, mask.alpha.numel()).view_as(mask.alpha))
     learned: Any = SimpleNamespace(model=model, mask=mask)
-    lesson: Any = SimpleNamespace(task=SimpleNamespace(network=lambda model: model))
+    training_set: Any = SimpleNamespace(task=SimpleNamespace(network=lambda model: model))
     real = inputs["attention_mask"].bool()
 
     def weights() -> torch.Tensor:
@@ -35,7 +35,7 @@ def test_ramps_are_measured_and_zeros_are_exact() -> None:
             return model(**inputs, output_attentions=True).attentions[0]
 
     plain = weights()
-    with under(model, case, {}, SettledMask.kept(mask)), spanned(case, lesson, learned):
+    with under(model, case, {}, SettledMask.kept(mask)), spanned(case, training_set, learned):
         found = weights()
     torch.testing.assert_close(weights(), plain)
     rows = {row["head"]: row for row in span_rows(mask) if row["layer"] == 0}

@@ -53,8 +53,8 @@ def rows_of(loaded: LoadedModel, task: str, examples: tuple[TextExample, ...]) -
 
 @pytest.mark.parametrize("task", rest_slow(["sst2", "rte", "paraphrase", "swag"], ["paraphrase", "swag"]))
 def test_every_row_has_the_graph_of_its_texts(wordpiece_tokenizer: PreTrainedTokenizerBase, task: str) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer, task)
-    prepared = rows_of(loaded, task, tuple(example(lesson.task, n) for n in range(6)))  # type: ignore[misc]
+    loaded, training_set = taught(wordpiece_tokenizer, task)
+    prepared = rows_of(loaded, task, tuple(example(training_set.task, n) for n in range(6)))  # type: ignore[misc]
     done: list[int] = []
     books = make_books(loaded, prepared, ALL, Chain(), done.append)
     assert sum(done) == 6
@@ -80,8 +80,8 @@ def test_every_row_has_the_graph_of_its_texts(wordpiece_tokenizer: PreTrainedTok
 
 def test_a_model_is_trained_under_the_graphs_of_its_texts(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """What the loop and the evaluation feed a model is found in the books."""
-    loaded, lesson = taught(wordpiece_tokenizer, "rte")
-    data = lesson.data
+    loaded, training_set = taught(wordpiece_tokenizer, "rte")
+    data = training_set.data
     books = make_books(loaded, data.prepared, ALL, Chain())  # type: ignore[attr-defined]
     batch = data.batch((0, 3, 1), 0)["batch"]
     outputs = {}
@@ -109,8 +109,8 @@ def test_masked_tokens_and_windows_have_no_graphs(wordpiece_tokenizer: PreTraine
 
 
 def test_syntax_needs_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
-    loaded, lesson = taught(wordpiece_tokenizer)
-    assert isinstance(lesson, TrainingSet)
+    loaded, training_set = taught(wordpiece_tokenizer)
+    assert isinstance(training_set, TrainingSet)
     with pytest.raises(OptionError, match=r"needs dependency trees\.\nName a parser: --parser spacy:"):
         make_books(loaded, [], ALL)
 
