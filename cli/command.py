@@ -49,11 +49,11 @@ class _OfProgram:
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Options of the command, and those of the program as the program declares them."""
-        own: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         program = ctx.find_root().command
         if program is self or self.shows_its_own:
-            return own
-        return [*own, *(option for option in program.params if option.name in PROGRAM)]
+            return parameters
+        return [*parameters, *(option for option in program.params if option.name in PROGRAM)]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show the defaults of the command, and not those of a file of `--config`, which may come from anybody."""
@@ -78,17 +78,17 @@ class ListsOnce(_OfProgram, TyperCommand):
         """Parse as ever, and look at what was given how often."""
         if told(ctx).get(_HELP_ALL):
             _show_help(ctx)
-        own = commands()[self.name].options if self.name in commands() else {}
+        declarations = commands()[self.name].options if self.name in commands() else {}
         try:
             values, _, given = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:
             # Typer does not export the class of the error.
             refused = str(getattr(error, "option_name", "")).removeprefix("--")
-            found = next((o for o in own.values() if refused in o.former_names), None)
+            found = next((o for o in declarations.values() if refused in o.former_names), None)
             if found is None:
                 raise
             raise typer.BadParameter(found.moved(refused), ctx=ctx) from error
-        for declared in own.values():
+        for declared in declarations.values():
             if declared.option.former and values.get(declared.name) in declared.option.former:
                 declared.check(values[declared.name])
         for parameter, times in Counter(given).items():
@@ -107,16 +107,23 @@ class ListsOnce(_OfProgram, TyperCommand):
         shown, declared = copy.copy(self), commands().get(self.name or "")
         if declared is not None and declared.first and not told(ctx).get(_HELP_ALL):
             # What few people need is hidden from the help; a shell still completes it.
-            shown.params = [copy.copy(own) for own in self.params]
-            for own in shown.params:
-                if isinstance(own, TyperOption):
-                    own.hidden = own.hidden or own.name not in (*declared.first, *_ALWAYS)
-                    own.rich_help_panel, own.secondary_opts = None, []
-                    said, _, default = (own.help or "").partition(_DEFAULT)
-                    own.help = re.split(r"\. |; ", said)[0].rstrip(".") + "." + (default and _DEFAULT + default)
-                    kind = without_none(declared.options[own.name].hint) if own.name in declared.options else None
+            shown.params = [copy.copy(parameter) for parameter in self.params]
+            for parameter in shown.params:
+                if isinstance(parameter, TyperOption):
+                    parameter.hidden = parameter.hidden or parameter.name not in (*declared.first, *_ALWAYS)
+                    parameter.rich_help_panel, parameter.secondary_opts = None, []
+                    said, _, default = (parameter.help or "").partition(_DEFAULT)
+                    parameter.help = re.split(r"\. |; ", said)[0].rstrip(".") + "." + (default and _DEFAULT + default)
+                    kind = (
+                        without_none(declared.options[parameter.name].hint)
+                        if parameter.name in declared.options
+                        else None
+                    )
                     if get_origin(kind) is Literal:
-                        own.metavar, own.help = "NAME", own.help.replace(".", f" ({', '.join(get_args(kind))}).", 1)
+                        parameter.metavar, parameter.help = (
+                            "NAME",
+                            parameter.help.replace(".", f" ({', '.join(get_args(kind))}).", 1),
+                        )
         super(ListsOnce, shown).format_help(ctx, formatter)
 
 
@@ -217,13 +224,13 @@ def with_options(
             held = of_program if GROUPS[group].of_program else values
             typed |= values_of_group(group, members, held.pop(group.replace("-", "_"), None) or ())
         declared.refuse_trust({name: value for name, value in grouped.items() if name not in typed}, source)
-        own = {name: values.pop(name, None) for name in _TERMINAL}
+        terminal_values = {name: values.pop(name, None) for name in _TERMINAL}
         # Of several processes only the first uses the terminal.
         screen = Screen(
             json=bool(of_program.get("json")) and not rank(), quiet=bool(of_program.get("quiet")) or rank() > 0
         )
         with _network(offline=bool(of_program.get("offline"))):
-            if (resumed := own["resume"]) is not None:
+            if (resumed := terminal_values["resume"]) is not None:
                 if values["out"] not in (None, resumed) or values["overwrite"]:
                     raise OptionError(
                         "--resume continues a run in its own folder.",
@@ -231,20 +238,20 @@ def with_options(
                     )
                 values |= {"out": resumed, "resume": True}
             request = declared.request({**grouped, **values, **typed})
-            if own["dry_run"]:
+            if terminal_values["dry_run"]:
                 (plan or show_plan)(request, screen, resumed)
             else:
                 function(request, screen)
 
-    parameters = [_parameter(own) for own in declared.options.values() if own.typed_alone]
+    parameters = [_parameter(declaration) for declaration in declared.options.values() if declaration.typed_alone]
     parameters += [
         _group_parameter(group, grouped) for group, grouped in declared.groups.items() if not GROUPS[group].of_program
     ]
     for name in terminal:
         kind: Any = bool if _TERMINAL[name].metavar is None else Path | None
-        own = DeclaredOption(name, kind, False if kind is bool else None, _TERMINAL[name])
+        declaration = DeclaredOption(name, kind, False if kind is bool else None, _TERMINAL[name])
         called = _CALLED.get(name)
-        parameters.append(_parameter(own, callback=called, is_eager=called is not None))
+        parameters.append(_parameter(declaration, callback=called, is_eager=called is not None))
     # The command line knows arguments by their place: these come first.
     parameters.sort(key=lambda p: not isinstance(p.annotation.__metadata__[0], typer.models.ArgumentInfo))
     return takes(flat, parameters)
@@ -254,9 +261,9 @@ def program_parameters() -> list[inspect.Parameter]:
     """Returns the options of the program as Typer reads them."""
     kept: dict[str, Any] = {"callback": _keep, "expose_value": False}
     return [
-        _group_parameter(name, (), **kept) if name in GROUPS else _parameter(own, **kept)
+        _group_parameter(name, (), **kept) if name in GROUPS else _parameter(declaration, **kept)
         for name, option in PROGRAM.items()
-        for own in [DeclaredOption(name, bool, option is FIGURES, option)]
+        for declaration in [DeclaredOption(name, bool, option is FIGURES, option)]
     ]
 
 
@@ -312,8 +319,13 @@ def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
 def _group_parameter(group: str, options: Sequence[DeclaredOption], **more: Any) -> inspect.Parameter:
     """The option of the command line that gives a group of options."""
     names = ", ".join(
-        own.named + (f" {own.default}" if isinstance(own.default, int | float | str) and not own.is_switch else "")
-        for own in options
+        declaration.named
+        + (
+            f" {declaration.default}"
+            if isinstance(declaration.default, int | float | str) and not declaration.is_switch
+            else ""
+        )
+        for declaration in options
     )
     declared = GROUPS[group]
     words = f"{declared.help}: {names}." if names else f"{declared.help}."
@@ -333,14 +345,14 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
         OptionError: for what is no pair, and for a name that is none of theirs or given twice at once; what is given
             again takes the place of the first, as ever.
     """
-    named = {own.named.replace("-", "_"): own for own in options}
-    switches = "|".join(re.escape(own.named) for own in options if own.is_switch) or "=.*"
+    named = {declaration.named.replace("-", "_"): declaration for declaration in options}
+    switches = "|".join(re.escape(declaration.named) for declaration in options if declaration.is_switch) or "=.*"
     # A value may have commas of its own: layers=0,2,4-6.
     between = re.compile(rf",(?=\s*(?:[\w-]+\s*=|(?:{switches})\s*(?:,|$)))")
     pairs: list[tuple[int, str, Any]] = []
     for time, text in enumerate(texts):
         is_file = Path(text).suffix == ".toml" and text.partition("=")[0].strip().replace("-", "_") not in named
-        if is_file and not any(own.option.trusts for own in options):
+        if is_file and not any(declaration.option.trusts for declaration in options):
             try:
                 pairs += [(time, *pair) for pair in parse_toml(Path(text).read_text(encoding="utf-8")).items()]
             except (OSError, ValueError) as error:
@@ -352,19 +364,21 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
     found: dict[str, Any] = {}
     seen: set[tuple[int, str]] = set()
     for time, given, written in pairs:
-        own = named.get(given.replace("-", "_"))
-        value = True if written is None and own is not None and own.is_switch else written
-        if own is None or value is None or (time, own.name) in seen:
-            problem = "is none of its names" if own is None else "has no value" if value is None else "is given twice"
-            names = ", ".join(own.named for own in options)
-            metavar = "NAME=VALUE,…" if not all(own.is_switch for own in options) else "NAME,…"
+        declaration = named.get(given.replace("-", "_"))
+        value = True if written is None and declaration is not None and declaration.is_switch else written
+        if declaration is None or value is None or (time, declaration.name) in seen:
+            problem = (
+                "is none of its names" if declaration is None else "has no value" if value is None else "is given twice"
+            )
+            names = ", ".join(declaration.named for declaration in options)
+            metavar = "NAME=VALUE,…" if not all(declaration.is_switch for declaration in options) else "NAME,…"
             raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {metavar} with names among {names}.")
-        seen.add((time, own.name))
-        found[own.name] = _of_text(own, value) if isinstance(value, str) else value
+        seen.add((time, declaration.name))
+        found[declaration.name] = _of_text(declaration, value) if isinstance(value, str) else value
         try:
-            own.value(found[own.name])
+            declaration.value(found[declaration.name])
         except OptionError as error:
-            raise OptionError(error.message, error.advice or f"Its default is {own.default}.") from error
+            raise OptionError(error.message, error.advice or f"Its default is {declaration.default}.") from error
     return found
 
 

@@ -113,11 +113,15 @@ def _read(path: Path, option: str) -> str:
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str) -> None:
-    own = context.command.get_params(context)
-    parameters = {p.name: p for p in own if p.name}
-    names = {flag.removeprefix("--").replace("-", "_"): p.name for p in own for flag in p.opts}
+    command_parameters = context.command.get_params(context)
+    parameters = {p.name: p for p in command_parameters if p.name}
+    names = {flag.removeprefix("--").replace("-", "_"): p.name for p in command_parameters for flag in p.opts}
     declared = commands()[context.info_name].options if context.info_name in commands() else {}
-    names |= {name.replace("-", "_"): own.name for own in declared.values() for name in own.former_names}
+    names |= {
+        name.replace("-", "_"): declaration.name
+        for declaration in declared.values()
+        for name in declaration.former_names
+    }
     defaults = {}
     for key, value in values.items():
         name = key.replace("-", "_")

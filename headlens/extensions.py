@@ -31,8 +31,8 @@ class Registry(Mapping[str, T], Generic[T]):
         what: that, in words.
     """
 
-    def __init__(self, group: str, own: Mapping[str, T], kind: type[T], what: str) -> None:
-        self._group, self._own, self._kind, self._what = group, own, kind, what
+    def __init__(self, group: str, built_in: Mapping[str, T], kind: type[T], what: str) -> None:
+        self._group, self._own, self._kind, self._what = group, built_in, kind, what
         self._found: dict[str, T] = {}
 
     @cached_property

@@ -115,7 +115,7 @@ def told_languages(tokenizer: Any, model: Any, untold: Collection[str]) -> dict[
     known = known_languages(tokenizer, model)
     tellers = {"source": ((model.config, "default_language"), (tokenizer, "src_lang"))}
     tellers["target"] = ((tokenizer, "tgt_lang"), (tokenizer, "target_lang"))
-    codes = ((side, getattr(own, name, None)) for side, names in tellers.items() for own, name in names)
+    codes = ((side, getattr(holder, name, None)) for side, names in tellers.items() for holder, name in names)
     return {side: code for side, code in codes if code in known and side not in untold}
 
 
@@ -129,9 +129,9 @@ def _begin_with(token: int, tokenizer: Any, model: Any) -> None:
         if settings is not None:
             settings.forced_bos_token_id = token
         return
-    for own in (model.config, settings):
-        if own is not None:
-            own.decoder_start_token_id = token
+    for target_config in (model.config, settings):
+        if target_config is not None:
+            target_config.decoder_start_token_id = token
 
 
 def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target: int | None) -> None:

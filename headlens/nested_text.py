@@ -89,11 +89,11 @@ def fits(value: Any, kind: Any) -> bool:
 
 def _conform_fields(value: Any, kind: Any, place: str) -> Any:
     hints, given = get_type_hints(kind), _of_type(value, dict, "an object", place)
-    known = {own.name: own for own in fields(kind)}
+    known = {field.name: field for field in fields(kind)}
     if unknown := sorted(given.keys() - known.keys()):
         raise ValueError(f"{place} has {unknown[0][:60]!r}, which is not one of {', '.join(known)}")
-    for name, own in known.items():
-        if name not in given and own.default is MISSING and own.default_factory is MISSING:
+    for name, field in known.items():
+        if name not in given and field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{place} has no {name}")
     return kind(**{name: conform(part, hints[name], f"{name} of {place}") for name, part in given.items()})
 

@@ -117,8 +117,8 @@ def option(default: Any, declared: str | Option, panel: str = "", **more: Any) -
         panel: the group of options that it stands in.
         more: what else there is to `Option`; of a declared one what is otherwise here.
     """
-    own = replace(declared, **more) if isinstance(declared, Option) else Option(declared, panel, **more)
-    return field(default=default, metadata={_DECLARED: own})
+    made = replace(declared, **more) if isinstance(declared, Option) else Option(declared, panel, **more)
+    return field(default=default, metadata={_DECLARED: made})
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ class DeclaredOption:
     @property
     def named(self) -> str:
         """How its group calls it: its name; of `--trust` what is trusted."""
-        own = self.name.removeprefix("allow_").removeprefix("trust_") if self.option.trusts else self.name
-        return own.replace("_", "-")
+        bare_name = self.name.removeprefix("allow_").removeprefix("trust_") if self.option.trusts else self.name
+        return bare_name.replace("_", "-")
 
     @property
     def typed_alone(self) -> bool:
@@ -273,25 +273,30 @@ class Checked:
             OptionError: naming the option, and what to do.
         """
         declared = {leaf.name: (leaf, value) for leaf, value in _held(self)}
-        for own, value in declared.values():
-            if value is not None and own.option.help:
-                own.check(value)
-        for own, value in declared.values():
-            if not (own.option.needs or own.option.excludes) or value in (own.default, None):
+        for declared_option, value in declared.values():
+            if value is not None and declared_option.option.help:
+                declared_option.check(value)
+        for declared_option, value in declared.values():
+            if not (declared_option.option.needs or declared_option.option.excludes) or value in (
+                declared_option.default,
+                None,
+            ):
                 continue
-            if own.option.needs:
-                name, _, wanted = own.option.needs.partition("=")
+            if declared_option.option.needs:
+                name, _, wanted = declared_option.option.needs.partition("=")
                 needed, held = declared[name]
                 if wanted and held != wanted:
                     advice = f"It goes with {needed.flag} {wanted}."
-                    raise OptionError(f"{own.flag} is not for {needed.flag} {held}.", advice)
+                    raise OptionError(f"{declared_option.flag} is not for {needed.flag} {held}.", advice)
                 if not wanted and held in (None, (), False, needed.default):
-                    advice = f"Give {needed.flag} as well, or leave {own.flag} out."
-                    raise OptionError(f"{own.flag} only applies together with {needed.flag}.", advice)
-            if own.option.excludes:
-                other, held = declared[own.option.excludes]
+                    advice = f"Give {needed.flag} as well, or leave {declared_option.flag} out."
+                    raise OptionError(f"{declared_option.flag} only applies together with {needed.flag}.", advice)
+            if declared_option.option.excludes:
+                other, held = declared[declared_option.option.excludes]
                 if held not in (other.default, None):
-                    raise OptionError(f"{own.flag} and {other.flag} cannot be combined.", "Give one of them.")
+                    raise OptionError(
+                        f"{declared_option.flag} and {other.flag} cannot be combined.", "Give one of them."
+                    )
 
 
 @dataclass(frozen=True)
@@ -323,9 +328,9 @@ class CommandOptions:
     def groups(self) -> dict[str, list[DeclaredOption]]:
         """Declared options that the command line gives together, by the name of their group."""
         found: dict[str, list[DeclaredOption]] = {}
-        for own in self.options.values():
-            if own.option.group and own.option.command_line:
-                found.setdefault(own.option.group, []).append(own)
+        for declared_option in self.options.values():
+            if declared_option.option.group and declared_option.option.command_line:
+                found.setdefault(declared_option.option.group, []).append(declared_option)
         return found
 
     def request(self, values: Mapping[str, Any]) -> Any:
@@ -346,8 +351,16 @@ class CommandOptions:
         Raises:
             OptionError: if there is no option of a name.
         """
-        flags = {flag: own.name for own in self.options.values() for flag in own.option.flags}
-        flags |= {f"--{flag}": own.name for own in self.options.values() for flag in own.former_names}
+        flags = {
+            flag: declared_option.name
+            for declared_option in self.options.values()
+            for flag in declared_option.option.flags
+        }
+        flags |= {
+            f"--{flag}": declared_option.name
+            for declared_option in self.options.values()
+            for flag in declared_option.former_names
+        }
         named = {
             flags.get(f"--{name.replace('_', '-')}", name.replace("-", "_")): value for name, value in values.items()
         }
@@ -461,36 +474,38 @@ def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:
     Raises:
         OptionError: for a value that cannot be meant.
     """
-    worded = {own.name: own for own in getattr(request, "OVERRIDES", ())}
-    return _build(request, {**{name: own.default for name, own in worded.items()}, **values}, None, parts)
+    worded = {declared_option.name: declared_option for declared_option in getattr(request, "OVERRIDES", ())}
+    return _build(
+        request, {**{name: declared_option.default for name, declared_option in worded.items()}, **values}, None, parts
+    )
 
 
 def _build(kind: type[T], values: Mapping[str, Any], instance: Any, parts: Mapping[str, Any]) -> T:
     made = dict(parts)
-    for own, leaf, part in _fields(cast("type", kind), instance):
-        if own.name in made or not own.init:
+    for attribute, leaf, part in _fields(cast("type", kind), instance):
+        if attribute.name in made or not attribute.init:
             continue
         if part is not None and leaf.default is not None:
-            made[own.name] = _build(part, values, leaf.default, {})
-        elif own.name in values and (_DECLARED in own.metadata or part is None):
-            made[own.name] = leaf.value(values[own.name])
+            made[attribute.name] = _build(part, values, leaf.default, {})
+        elif attribute.name in values and (_DECLARED in attribute.metadata or part is None):
+            made[attribute.name] = leaf.value(values[attribute.name])
         elif leaf.default is not MISSING:
-            made[own.name] = leaf.default
+            made[attribute.name] = leaf.default
     return kind(**made)
 
 
 def _options(kind: type, instance: Any = None) -> Iterator[DeclaredOption]:
-    for own, leaf, part in _fields(kind, instance):
+    for attribute, leaf, part in _fields(kind, instance):
         if part is not None:
             yield from _options(part, None if leaf.default is MISSING else leaf.default)
-        elif _DECLARED in own.metadata:
+        elif _DECLARED in attribute.metadata:
             yield leaf
 
 
 def _held(options: Any) -> Iterator[tuple[DeclaredOption, Any]]:
     """Every field of a dataclass and of those in it, as the option that it would be, and what it holds."""
-    for own, leaf, part in _fields(type(options), None):
-        value = getattr(options, own.name)
+    for attribute, leaf, part in _fields(type(options), None):
+        value = getattr(options, attribute.name)
         if part is None or value is None:
             yield leaf, value
         else:
@@ -500,14 +515,23 @@ def _held(options: Any) -> Iterator[tuple[DeclaredOption, Any]]:
 def _fields(kind: type, instance: Any) -> Iterator[tuple[Field[Any], DeclaredOption, type | None]]:
     """Every field with the option that it would be, whose default an instance may say, and the dataclass in it."""
     hints = _hints(kind)
-    for own in fields(kind):
+    for attribute in fields(kind):
         if instance is not None:
-            default = getattr(instance, own.name)
+            default = getattr(instance, attribute.name)
         else:
-            default = own.default_factory() if own.default_factory is not MISSING else own.default
-        held = without_none(hints[own.name])
+            default = attribute.default_factory() if attribute.default_factory is not MISSING else attribute.default
+        held = without_none(hints[attribute.name])
         part = held if isinstance(held, type) and is_dataclass(held) else None
-        yield own, DeclaredOption(own.name, hints[own.name], default, own.metadata.get(_DECLARED, Option(""))), part
+        yield (
+            attribute,
+            DeclaredOption(
+                attribute.name,
+                hints[attribute.name],
+                default,
+                attribute.metadata.get(_DECLARED, Option("")),
+            ),
+            part,
+        )
 
 
 def without_none(hint: Any) -> Any:

@@ -90,11 +90,13 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
     sites = find_sites(loaded.model)
     stacks = []
     for stack in STACKS:
-        own = [s for s in sites if s.stack == stack]
-        if own:
-            total = sum(s.n_heads for s in own)
-            width = _hidden_width(loaded.model, own[0].module)
-            stacks.append(StackFacts(stack, len(own), total, width, own[0].shared, own[0].module))
+        sites_of_stack = [s for s in sites if s.stack == stack]
+        if sites_of_stack:
+            total = sum(s.n_heads for s in sites_of_stack)
+            width = _hidden_width(loaded.model, sites_of_stack[0].module)
+            stacks.append(
+                StackFacts(stack, len(sites_of_stack), total, width, sites_of_stack[0].shared, sites_of_stack[0].module)
+            )
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         kind, aligns = "none", "cannot read text; usable from Python only"
@@ -136,8 +138,11 @@ def _tokens(limit: int | None) -> str:
 def _parts(loaded: LoadedModel) -> Iterator[PartFacts]:
     """The parts of a model in the order of its weights, then those of the checkpoint that it has no place for."""
     part = partial(model_part, loaded.model)
-    own, lost = Counter(part(name) for name, _ in loaded.model.named_parameters()), Counter(map(part, loaded.untrained))
-    for name, number in own.items():
+    parameters, lost = (
+        Counter(part(name) for name, _ in loaded.model.named_parameters()),
+        Counter(map(part, loaded.untrained)),
+    )
+    for name, number in parameters.items():
         missing = lost[name]
         yield PartFacts(name, number, "missing" if missing >= number else "partly missing" if missing else "there")
     yield from (PartFacts(name, number, "unused") for name, number in sorted(Counter(map(part, loaded.unused)).items()))

@@ -126,9 +126,9 @@ class Tokens:
 
     def queries_of(self, start: int, stop: int) -> Tokens:
         """Returns the tokens from `start` to `stop` of every sentence, as queries: words keep their numbers."""
-        own: dict[str, Any] = {n: t[:, start:stop] for n, t in self._tensors().items() if n in _BY_TOKEN}
+        sliced: dict[str, Any] = {n: t[:, start:stop] for n, t in self._tensors().items() if n in _BY_TOKEN}
         host = None if self.host is None else self.host.queries_of(start, stop)
-        return replace(self, **own)._beside(host, whole=self, start=start)
+        return replace(self, **sliced)._beside(host, whole=self, start=start)
 
     def are(self, keys: Tokens) -> bool:
         """Whether these are the tokens of the keys, or a part of them."""
@@ -138,16 +138,16 @@ class Tokens:
         """Returns the tokens of the batch with all tensors moved to another device; the same ones if they are there."""
         device = torch.device(device)
         host = self if self.host is None else self.host
-        for own in (self, host):
-            if own.real.device in (device, torch.device(device.type, device.index or 0)):
-                return own
+        for side in (self, host):
+            if side.real.device in (device, torch.device(device.type, device.index or 0)):
+                return side
         return Tokens(**{name: to_device(tensor, device) for name, tensor in self._tensors().items()})._beside(host)
 
     def annotated(self, **annotations: Tensor) -> Tokens:
         """Returns these tokens with some of the fields that may be None, given on the processor."""
-        own: dict[str, Any] = annotations
-        moved: dict[str, Any] = {name: to_device(tensor, self.real.device) for name, tensor in own.items()}
-        host = None if self.host is None else replace(self.host, **own)
+        copied: dict[str, Any] = annotations
+        moved: dict[str, Any] = {name: to_device(tensor, self.real.device) for name, tensor in copied.items()}
+        host = None if self.host is None else replace(self.host, **copied)
         return replace(self, **moved)._beside(host)
 
     def _beside(self, host: Tokens | None, *, whole: Tokens | None = None, start: int = 0) -> Tokens:

@@ -253,8 +253,10 @@ class AttentionSession(ReversibleContext):
             if module in self._unchecked:
                 check_core(context, module, mask, **kwargs)
                 self._unchecked.remove(module)
-            own = self.normalizer
-            normalizer = own.at(context) if isinstance(own, CallNormalizer) else own
+            asked_normalizer = self.normalizer
+            normalizer = (
+                asked_normalizer.at(context) if isinstance(asked_normalizer, CallNormalizer) else asked_normalizer
+            )
             return attend_as(normalizer, module, context.query, context.key, context.value, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)

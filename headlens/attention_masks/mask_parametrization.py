@@ -118,9 +118,9 @@ class Connections:
             lengths: tokens of every sentence, (batch,), on which random keys depend; None for `length`.
         """
         closed = torch.ones((), device=values.device, dtype=values.dtype)
-        for kind, own in zip(self.kinds, values.chunk(len(self.kinds), dim=-1), strict=True):
+        for kind, part in zip(self.kinds, values.chunk(len(self.kinds), dim=-1), strict=True):
             # One more value, of what no degree opens.
-            by_place = nn.functional.pad(own, (0, 1))[..., 0, :]  # (..., n + 1)
+            by_place = nn.functional.pad(part, (0, 1))[..., 0, :]  # (..., n + 1)
             closed = closed * (1.0 - by_place[..., self._places(kind, length, lengths).to(values.device)])
         if "neighbour" not in self.kinds:
             closed = closed.masked_fill(torch.eye(length, dtype=torch.bool, device=closed.device), 0.0)

@@ -240,5 +240,9 @@ def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:
     """Numbers the part of speech of every unit, that of its first word, see `Tokens.upos`."""
     words = [dict(zip(reversed(row.unit_of_word), reversed(row.sentence.words), strict=True)) for row in rows]
     return padded(
-        [[_PART_NUMBERS.get(own[unit].upos or "", -1) for unit in range(max(own, default=-1) + 1)] for own in words], -1
+        [
+            [_PART_NUMBERS.get(words_of_row[unit].upos or "", -1) for unit in range(max(words_of_row, default=-1) + 1)]
+            for words_of_row in words
+        ],
+        -1,
     )

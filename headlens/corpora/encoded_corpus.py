@@ -187,12 +187,12 @@ def add_counts(total: Counts, more: Counts) -> Counts:
         total: dataclass of whole numbers and dictionaries of whole numbers; grows, and is returned.
         more: counts that are added; stays as it is.
     """
-    for own in fields(total):
-        count, addend = getattr(total, own.name), getattr(more, own.name)
+    for counter in fields(total):
+        count, addend = getattr(total, counter.name), getattr(more, counter.name)
         if isinstance(count, dict):
             count |= {key: count.get(key, 0) + number for key, number in addend.items()}
         else:
-            setattr(total, own.name, count + addend)
+            setattr(total, counter.name, count + addend)
     return total
 
 

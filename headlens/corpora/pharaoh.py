@@ -76,12 +76,16 @@ class AlignedCorpus(CorpusView):
 
     def _first_word(self, links: list[list[tuple[int, int, bool]]]) -> int:
         """Returns the number of the first word, 0 or 1; a number equal to that of the words tells that it is 1."""
-        if any(0 in link[:2] for own in links for link in own):
+        if any(0 in link[:2] for sentence_links in links for link in sentence_links):
             return 0
         for number, pair in self._numbered():
             assert pair.target is not None
             ends = len(pair.source.words), len(pair.target.words)
-            if any(link[0] == ends[0] or link[1] == ends[1] for own in links[number - 1 : number] for link in own):
+            if any(
+                link[0] == ends[0] or link[1] == ends[1]
+                for sentence_links in links[number - 1 : number]
+                for link in sentence_links
+            ):
                 return 1
         raise CorpusError(
             "does not tell whether words are counted from 0 or from 1: no link has a 0 or the number of a last word.",

@@ -111,16 +111,16 @@ def frequent_relations(counts: Mapping[str, int], least: int) -> tuple[str, ...]
         counts: instances by name, subtypes under their relation, too, as in `CorpusSummary.relations`.
         least: how many are enough.
     """
-    own, asked = dict(counts), []
+    remaining, asked = dict(counts), []
     # The narrowest first: what is taken from a relation is known before its turn.
     for name in sorted(counts, key=lambda name: -name.count(":")):
         wider = [other for other in relation_names(name)[:-1] if other in counts]
         is_all = bool(wider) and counts[name] == counts[wider[-1]]
-        if own[name] >= least and base_relation(name) not in {"punct", "dep"} and not is_all:
+        if remaining[name] >= least and base_relation(name) not in {"punct", "dep"} and not is_all:
             asked.append(name)
-            taken = own[name]
+            taken = remaining[name]
             for other in wider:
-                own[other] -= taken
+                remaining[other] -= taken
     return tuple(sorted(asked, key=lambda name: (-counts[base_relation(name)], name)))
 
 

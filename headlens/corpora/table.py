@@ -317,8 +317,8 @@ def refused_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator
         for column, cell in cells.items() if isinstance(cells, Mapping) else ():
             if isinstance(cell, str) and cell:
                 texts.setdefault(str(column), []).append(cell)
-    for column, own in texts.items():
-        if sum(_BYTES.fullmatch(cell) is not None for cell in own) >= max(2, _NEARLY_ALL * len(own)):
+    for column, column_texts in texts.items():
+        if sum(_BYTES.fullmatch(cell) is not None for cell in column_texts) >= max(2, _NEARLY_ALL * len(column_texts)):
             raise CorpusError(
                 f"{column!r} holds bytes as Python shows them (b'…'), not text.",
                 f"Before the table is written: frame[{column!r}] = frame[{column!r}].str.decode('utf-8').",

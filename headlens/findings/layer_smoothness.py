@@ -56,9 +56,9 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
             grid = grid[np.isfinite(grid).any(axis=1)]
             size = {"layers": len(grid), "heads": int(np.isfinite(grid).sum())}
             found = {name: statistic(grid, seed=seed) for name, statistic in STATISTICS.items()}
-            for name, own in found.items():
+            for name, smoothness in found.items():
                 key = dict(zip(SMOOTHNESS.identity, (part.model, "", part.stack, quantity, name), strict=True))
-                rows.append(key | size | vars(own))
+                rows.append(key | size | vars(smoothness))
             correlations.setdefault(part.stack, []).append((part.model, found["depth_correlation"]))
         for stack, models in correlations.items():
             for (first, one), (second, other) in combinations(models, 2):
@@ -70,7 +70,7 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
 
 def smoothness_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Rows of `smoothness.csv` of several runs as one short table; runs of one model have none."""
-    records = [run_label(run, runs) | record for run, own in tables_of(runs, NAME) for record in _records(own)]
+    records = [run_label(run, runs) | record for run, rows in tables_of(runs, NAME) for record in _records(rows)]
     about = (
         "Whether heads vary smoothly: the mean correlation of heads of the same number in neighbouring layers, and "
         "Moran's I over the grid of layers and heads. Heads, not texts, are the sample for the intervals (jackknife "
@@ -124,9 +124,9 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
     stacks = ", " + rows["stack"].astype(str) if len(set(rows["stack"])) > 1 else ""
     rows = rows.assign(name=rows["quantity"].astype(str) + stacks)
     panels = []
-    for statistic, own in rows.groupby("statistic", sort=False):
+    for statistic, same_statistic in rows.groupby("statistic", sort=False):
         # What chance gives depends on the number of heads, and so on the model.
-        chance = _chance(own)
+        chance = _chance(same_statistic)
         groups = [
             PointGroup(
                 str(model),
@@ -136,9 +136,9 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
                 level=_chance(of_model) if len(chance) > 1 else chance.iloc[:0],
             )
             for number, model in enumerate(rows["model"].drop_duplicates())
-            for of_model in [own[own["model"] == model]]
+            for of_model in [same_statistic[same_statistic["model"] == model]]
         ]
-        names = own["name"].drop_duplicates().tolist()
+        names = same_statistic["name"].drop_duplicates().tolist()
         common = chance if len(chance) == 1 else chance.iloc[:0]
         panels.append(PointPanel(SMOOTHNESS_STATISTICS[str(statistic)], names, groups, common, "chance level"))
     return point_rows(_TITLE, panels) if panels else None

@@ -72,8 +72,8 @@ class TrainingState:
             weights = load_file(folder / _WEIGHTS)
             kept = torch.load(folder / _OPTIMISER, weights_only=True)
             parameters = _distinct(model)
-            shapes, own = ({name: t.shape for name, t in side.items()} for side in (weights, parameters))
-            if shapes != own:
+            shapes, shapes_here = ({name: t.shape for name, t in side.items()} for side in (weights, parameters))
+            if shapes != shapes_here:
                 raise ValueError("its weights are those of another model")
             with torch.no_grad():
                 for name, tensor in parameters.items():

@@ -158,9 +158,9 @@ def learn_mask(
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
     objective = PenalizedObjective(training_set.objective, mask, strength, options.penalty)
-    own = options.mask
-    members = _members(own.longest, options.window) * _learnable(
-        own.longest, training_set.longest, own.ends, own.diagonal
+    mask_options = options.mask
+    members = _members(mask_options.longest, options.window) * _learnable(
+        mask_options.longest, training_set.longest, mask_options.ends, mask_options.diagonal
     )
     start = {"step": 0} | _importance(mask, members)
     rows = train_penalized(

@@ -57,7 +57,7 @@ class TextOptions(Checked):
 
 
 def refuse_others(
-    task: str, given: Mapping[str, Any], others: tuple[str, ...], instead: str, own: Mapping[str, DeclaredOption]
+    task: str, given: Mapping[str, Any], others: tuple[str, ...], instead: str, declared: Mapping[str, DeclaredOption]
 ) -> None:
     """Refuse options that a task would not look at.
 
@@ -66,14 +66,14 @@ def refuse_others(
         given: what is given, by name of option.
         others: the names of these options.
         instead: what names the data of the task.
-        own: the options of the command.
+        declared: the options of the command.
 
     Raises:
         OptionError: naming the first of them.
     """
     for name in others:
         if given.get(name):
-            raise OptionError(f"{own[name].flag} is not for --task {task}.", f"Name its data with {instead}.")
+            raise OptionError(f"{declared[name].flag} is not for --task {task}.", f"Name its data with {instead}.")
 
 
 @dataclass(frozen=True)

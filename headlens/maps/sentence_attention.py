@@ -97,8 +97,8 @@ def collect_attention(
             stacks: dict[Stack, dict[Site, Tensor]] = {}
             for site in session.sites:
                 if selection.takes(site.stack):
-                    own = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
-                    own[[head in without for head in site.heads]] = torch.nan
+                    site_weights = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
+                    site_weights[[head in without for head in site.heads]] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
             collected.append(_maps(loaded, reader, batch, stacked, level, frequencies))
     return collected
@@ -106,7 +106,9 @@ def collect_attention(
 
 def sink_notes(maps: Iterable[npt.ArrayLike]) -> list[str]:
     """Says that rows of maps, (..., query, key) with NaN for heads that there are not, add up to less than 1."""
-    least = min((float(np.nan_to_num(np.sum(own, -1), nan=1).min()) for own in map(np.asarray, maps)), default=1.0)
+    least = min(
+        (float(np.nan_to_num(np.sum(weights, -1), nan=1).min()) for weights in map(np.asarray, maps)), default=1.0
+    )
     if least > 1 - 1e-2:
         return []
     return [

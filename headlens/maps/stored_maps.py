@@ -31,13 +31,13 @@ def write_maps(run: RunFolder, maps: Sequence[SentenceMap]) -> None:
     """
     weights: dict[str, npt.NDArray[np.float32]] = {}
     labels: dict[str, dict[str, dict[str, Any]]] = {}
-    for own in maps:
-        name = own.model + _ending(SENTENCE, own.sentence) + _ending(STATE, own.state)
-        weights[f"{name}.{own.stack}"] = np.ascontiguousarray(own.weights, np.float32)
-        facts: dict[str, Any] = {key: list(getattr(own, key)) for key in ("queries", "keys")}
-        facts |= {key: getattr(own, key) for key in ("text", "state", "sentence")}
-        facts |= {key: vars(group) for key in _GROUPS if (group := getattr(own, key)) is not None}
-        labels.setdefault(name, {})[own.stack] = facts
+    for stored in maps:
+        name = stored.model + _ending(SENTENCE, stored.sentence) + _ending(STATE, stored.state)
+        weights[f"{name}.{stored.stack}"] = np.ascontiguousarray(stored.weights, np.float32)
+        facts: dict[str, Any] = {key: list(getattr(stored, key)) for key in ("queries", "keys")}
+        facts |= {key: getattr(stored, key) for key in ("text", "state", "sentence")}
+        facts |= {key: vars(group) for key in _GROUPS if (group := getattr(stored, key)) is not None}
+        labels.setdefault(name, {})[stored.stack] = facts
     with run.file(WEIGHTS) as path:
         # save_file has an error of its own for a full disk
         path.write_bytes(save(weights))
@@ -62,7 +62,7 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
         weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
         kept = [(name, stack, texts) for name, stacks in labels.items() for stack, texts in mapping(stacks).items()]
         maps = [_read(name, stack, weights[f"{name}.{stack}"], texts) for name, stack, texts in kept]
-        return [replace(own, model=model_of(own.model)) for own in maps]
+        return [replace(stored, model=model_of(stored.model)) for stored in maps]
 
 
 def _read(name: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:
@@ -75,9 +75,9 @@ def _read(name: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapp
     for group, side in zip(groups, (queries, keys), strict=True):
         if group is not None:
             group.check(len(side))
-    own = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
+    model = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
     text = str(labels.get("text", ""))
-    return SentenceMap(own, stack, queries, keys, weights, text, state, groups[0], groups[1], number)
+    return SentenceMap(model, stack, queries, keys, weights, text, state, groups[0], groups[1], number)
 
 
 def _ending(kind: str, number: int) -> str:

@@ -109,7 +109,7 @@ class CallView:
             sums: of the queries of this view; the sentence first.
         """
         if self.start:
-            sums = tuple(own + before for own, before in zip(sums, self.earlier.pop(name), strict=True))
+            sums = tuple(here + before for here, before in zip(sums, self.earlier.pop(name), strict=True))
         if self._call.last:
             return sums
         self.earlier[name] = sums

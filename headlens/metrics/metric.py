@@ -151,8 +151,8 @@ class Metric(ABC):
         """The columns `<name>_null` of heads.csv, alike for all heads of a stack; None where there are none."""
         names = [column.name for column in self.columns if column.null]
         found: dict[Site, Mapping[str, Array]] = {}
-        for site, own in sums.items() if names else ():
-            if null := {name.removeprefix(NULL): value for name, value in own.items() if name.startswith(NULL)}:
+        for site, site_sums in sums.items() if names else ():
+            if null := {name.removeprefix(NULL): value for name, value in site_sums.items() if name.startswith(NULL)}:
                 columns = self.head_columns(null)
                 found[site] = {f"{name}_null": np.repeat(columns[name], len(site.heads)) for name in names}
         return _table(found)
@@ -349,8 +349,8 @@ class Statistics(Observer):
             sums = _measured(metric, "measure", metric.measure, whole)
             by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
             for number, call in enumerate(calls):
-                own = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
-                self.totals.add(metric.name, str(call.site), own)
+                head_sums = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
+                self.totals.add(metric.name, str(call.site), head_sums)
 
         for call in calls:
             if self._null_sites.get(call.site.stack) == call.site:
@@ -397,17 +397,17 @@ class Statistics(Observer):
     def more_tables(self) -> dict[str, pd.DataFrame]:
         """The tables that are not about heads, of all metrics."""
         tables = [told(m, "more_tables", m.more_tables, self.sums(m)) for m in self.metrics]
-        return {name: table for own in tables for name, table in own.items()}
+        return {name: table for part in tables for name, table in part.items()}
 
     def notes(self) -> list[str]:
         """What to know about the numbers, of every metric."""
-        own = [note for m in self.metrics for note in told(m, "notes", m.notes, self.sums(m), self.sites)]
-        own += [note for m in self.metrics for note in self._empty(m)]
+        notes = [note for m in self.metrics for note in told(m, "notes", m.notes, self.sums(m), self.sites)]
+        notes += [note for m in self.metrics for note in self._empty(m)]
         without = [m.name for m in self.metrics if not m.has_null() and not m.without_null]
         if not without:
-            return own
+            return notes
         names, it = ", ".join(without), "it" if len(without) == 1 else "them"
-        return [*own, f"What uniform attention has is not known of {names}: no method null tells of {it}."]
+        return [*notes, f"What uniform attention has is not known of {names}: no method null tells of {it}."]
 
     def _empty(self, metric: Metric) -> list[str]:
         """Tells which columns of a metric of somebody else are empty; ours say why, where that may be."""

@@ -50,8 +50,8 @@ def registered_metrics() -> tuple[type[Metric], ...]:
     kinds = [
         kind for module in modules for _, kind in getmembers(module, isclass) if kind.__module__ == module.__name__
     ]
-    own = [kind for kind in kinds if issubclass(kind, Metric) and not isabstract(kind)]
-    metrics: dict[str, type[Metric]] = {metric.name: metric for metric in own}
+    metric_kinds = [kind for kind in kinds if issubclass(kind, Metric) and not isabstract(kind)]
+    metrics: dict[str, type[Metric]] = {metric.name: metric for metric in metric_kinds}
     for point in entry_points(group=ENTRY_POINTS):
         metric = load_extension(point)
         if not (isclass(metric) and issubclass(metric, Metric)) or isabstract(metric):

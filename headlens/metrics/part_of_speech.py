@@ -69,8 +69,8 @@ def _from_parts(view: CallView) -> Tensor:
         sums = weights.new_zeros(*weights.shape[:2], parts.shape[2] + 1, weights.shape[3])
         # Padding is of no part: it goes to the last row.
         row = torch.where(view.queries.real, parts.argmax(2), parts.shape[2])
-        for own, number, sentence in zip(sums, row, weights, strict=True):
-            own.index_add_(1, number, sentence)
+        for sums_of_sentence, number, sentence in zip(sums, row, weights, strict=True):
+            sums_of_sentence.index_add_(1, number, sentence)
         return sums[:, :, : len(PARTS_OF_SPEECH)]
     return torch.matmul(parts[..., :-1].to(weights.dtype).transpose(1, 2)[:, None], weights)
 

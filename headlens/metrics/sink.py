@@ -45,7 +45,7 @@ class LearnedSink(MeanMetric):
         """Says what the other numbers are about."""
         if not sums:
             return []
-        shares = [float(share) for own in sums.values() for share in ratio_mean("to_sink", own)]
+        shares = [float(share) for site_sums in sums.values() for share in ratio_mean("to_sink", site_sums)]
         return [
             f"In {len(sums)} of {len(sites)} layers attention weights do not add up to 1: a part goes to no token, as "
             f"with a learned sink, {min(shares):.2f} to {max(shares):.2f} on average by head (`to_sink`). Entropy, "

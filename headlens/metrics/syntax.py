@@ -97,9 +97,9 @@ class Syntax(Metric):
         beyond 63 by name), n and share of the relation. The first layer of a stack tells of all: trees are the same.
         """
         firsts: dict[Stack, Array] = {}
-        for site, own in sums.items():
-            if own["n"].any():
-                firsts.setdefault(site.stack, own["n"])
+        for site, site_sums in sums.items():
+            if site_sums["n"].any():
+                firsts.setdefault(site.stack, site_sums["n"])
         names = np.array(offsets_to(RELATION_REACH))
         frames = []
         for stack, n in firsts.items():

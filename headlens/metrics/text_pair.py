@@ -79,8 +79,8 @@ class TextPair(MeanMetric):
         received = torch.matmul(weights, of_text.to(weights.dtype).permute(1, 2, 0)[:, None])
         to_other = torch.where(of_text[0][:, None], received[..., 1], received[..., 0])
         sums = ratio_sums("to_pair", view, to_other, sees)
-        for name, own in zip(("first_to_second", "second_to_first"), of_text, strict=True):
-            sums |= ratio_sums(name, view, to_other, sees & own)
+        for name, direction_sums in zip(("first_to_second", "second_to_first"), of_text, strict=True):
+            sums |= ratio_sums(name, view, to_other, sees & direction_sums)
         equal = other & (tokens.ids[:, :, None] == tokens.ids[:, None])  # (batch, query, key)
         asked = equal.any(2) & ~tokens.punct
         chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(weights.shape[:3])

@@ -161,9 +161,9 @@ def _links(view: CallView, chosen: GatherPlan, gold: Tensor, allowed: Tensor) ->
     targets = view.targets(chosen, allowed=allowed)
     token = targets.token
     target = view.queried.keys.word[chosen.sentence[:, None], token.clamp(min=0)].masked_fill_(token < 0, -1)
-    own = gold[chosen.sentence, chosen.word]  # (rows, words)
-    levels = own.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0)
-    return _Links(chosen.sentence, target, targets, levels, (own > 0).sum(1))
+    partners = gold[chosen.sentence, chosen.word]  # (rows, words)
+    levels = partners.gather(1, target.clamp(min=0)).masked_fill_(target < 0, 0)
+    return _Links(chosen.sentence, target, targets, levels, (partners > 0).sum(1))
 
 
 def _rate(name: str, view: CallView, links: _Links, counted: Tensor, sure: Tensor) -> dict[str, Tensor]:

@@ -126,8 +126,8 @@ def set_form(config: PreTrainedConfig, written: Mapping[str, Any]) -> list[str]:
     """
     # Both setters reach the configurations of all parts.
     config._attn_implementation = config._experts_implementation = None
-    for own in nested_configs(config):
-        own.return_dict = True
+    for part in nested_configs(config):
+        part.return_dict = True
     others = sorted({name for name in _implementations(written) if name not in _OUR_IMPLEMENTATIONS})
     if not others:
         return []
@@ -176,12 +176,12 @@ def set_start_token(name: str, model: PreTrainedModel, written: Mapping[str, Any
     if settings is None:  # classes that cannot generate have none
         with suppress(OSError):
             settings = GenerationConfig.from_pretrained(files.place, **files.arguments)
-    generating, stated = (_token(name, own, "decoder_start_token_id") for own in (settings, config))
-    begin, other = (_token(name, own, "bos_token_id") for own in (settings, config))
+    generating, stated = (_token(name, part, "decoder_start_token_id") for part in (settings, config))
+    begin, other = (_token(name, part, "bos_token_id") for part in (settings, config))
     start = next((token for token in (generating, stated, begin, other) if token is not None), None)
-    for own in (config, settings):
-        if own is not None and start is not None:
-            own.decoder_start_token_id = start
+    for part in (config, settings):
+        if part is not None and start is not None:
+            part.decoder_start_token_id = start
     generated = begin if generating is None else generating
     # Where config.json says nothing, `stated` is what the class has by itself.
     if None in (stated, generated) or stated == generated or "decoder_start_token_id" not in written:
@@ -208,9 +208,9 @@ def check_settings(name: str, model: PreTrainedModel) -> None:
         ModelError: naming the setting and its value.
     """
     for setting, neutral in _SETTINGS.items():
-        for own in {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values():
-            value = getattr(own, setting, None)
-            if value in neutral or (setting == "normalize_before" and own.model_type in _BEFORE):
+        for part in {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}.values():
+            value = getattr(part, setting, None)
+            if value in neutral or (setting == "normalize_before" and part.model_type in _BEFORE):
                 continue
             sources = {type(m).__module__ for m in model.modules()} & sys.modules.keys()
             if not any(setting in inspect.getsource(sys.modules[module]) for module in sources):
@@ -224,13 +224,13 @@ def check_settings(name: str, model: PreTrainedModel) -> None:
 def settings_notes(config: Any) -> list[str]:
     """What config.json asks for and headlens does not do."""
     notes = []
-    if (own := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
+    if (part := getattr(config, "auto_map", None)) and type(config).__module__.startswith("transformers."):
         notes.append(
-            f"The checkpoint comes with its own code ({', '.join(sorted(own))}), which is not run: its model is "
+            f"The checkpoint comes with its own code ({', '.join(sorted(part))}), which is not run: its model is "
             f"read as that of transformers for model_type {config.model_type}."
         )
     tasks = getattr(config, "task_specific_params", None) or {}
-    prefixes = [str(own["prefix"]) for own in tasks.values() if isinstance(own, Mapping) and own.get("prefix")]
+    prefixes = [str(part["prefix"]) for part in tasks.values() if isinstance(part, Mapping) and part.get("prefix")]
     if prefixes:
         notes.append(
             f"config.json names prefixes of texts by task, such as {prefixes[0]!r}. headlens does not add them: "
@@ -267,12 +267,12 @@ def sentence_notes(files: CheckpointFiles, *, lowers: bool, longest: float) -> l
         )
     # Files that are not there are asked for on the hub each time, so those of earlier versions where there may be any.
     reading = [_mapping(files.read_json(file)) for file in _SENTENCE_FILES[: None if listed else 1]]
-    if not lowers and any(own.get("do_lower_case") for own in reading):
+    if not lowers and any(part.get("do_lower_case") for part in reading):
         notes.append(
             "sentence-transformers writes texts in lower case for this model (do_lower_case in "
             "sentence_bert_config.json); headlens does not: write the data in lower case."
         )
-    limits = [limit for own in reading if isinstance(limit := own.get("max_seq_length"), int) and limit < longest]
+    limits = [limit for part in reading if isinstance(limit := part.get("max_seq_length"), int) and limit < longest]
     if limits:
         notes.append(
             f"sentence-transformers cuts texts off after {limits[0]} tokens (max_seq_length); headlens reads up to "

@@ -285,8 +285,8 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     keys = {re.sub(_WRAPPERS, "", k) for k in report.get("unexpected_keys", ())}
     ignored = model._keys_to_ignore_on_load_unexpected or ()  # transformers leaves these out of its report
     # By their first names alone: of weights that are tied a checkpoint has one.
-    own = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
-    if not (wanted := [k.removeprefix(base) for k in own]):
+    named = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
+    if not (wanted := [k.removeprefix(base) for k in named]):
         return None
     found = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
     fitting = sorted(p for p in found if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))

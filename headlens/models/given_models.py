@@ -126,14 +126,14 @@ def made_ready(model: PreTrainedModel) -> Iterator[None]:
             undo.callback(_restore_module, module, type(module), dict(vars(module)), _containers(module))
             for name in ("config", "generation_config"):
                 if (config := vars(module).get(name)) is not None:
-                    configs |= {id(own): own for own in nested_configs(config)}
+                    configs |= {id(nested): nested for nested in nested_configs(config)}
         for parameter in model.parameters():
             undo.callback(parameter.requires_grad_, parameter.requires_grad)
             undo.callback(_restore_tensors, parameter, parameter.data, parameter.grad)
-        for own in configs.values():
-            undo.callback(_restore_config, own, {key: _copied(value) for key, value in vars(own).items()})
-            if hasattr(own, "return_dict"):
-                own.return_dict = True
+        for nested in configs.values():
+            undo.callback(_restore_config, nested, {key: _copied(value) for key, value in vars(nested).items()})
+            if hasattr(nested, "return_dict"):
+                nested.return_dict = True
         model.eval().zero_grad(set_to_none=True)
         yield
 

@@ -167,8 +167,8 @@ class LoadedModel:
         if self.model.config.is_encoder_decoder:
             part = self.model.get_encoder() if side == "source" else self.model.get_decoder()
         configs = [m.config for m in part.modules() if isinstance(m, PreTrainedModel)]
-        own = {"source": "max_encoder_position_embeddings", "target": "max_decoder_position_embeddings"}[side]
-        limits = [getattr(c, name, None) for c in configs for name in ("max_position_embeddings", own)]
+        setting_names = {"source": "max_encoder_position_embeddings", "target": "max_decoder_position_embeddings"}[side]
+        limits = [getattr(c, name, None) for c in configs for name in ("max_position_embeddings", setting_names)]
         if any(limits):
             # RoBERTa counts positions from padding_idx + 1.
             tables = [m for n, m in part.named_modules() if n.endswith("position_embeddings")]
@@ -311,16 +311,16 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
     """Returns what reads the weights of a checkpoint, which has those `stored`, with a class of transformers."""
 
     def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
-        own = copy.deepcopy(config)
+        copied = copy.deepcopy(config)
         if classes is not None:
-            own.num_labels = classes
+            copied.num_labels = classes
         whole = model_class(files.place, kind, getattr(config, "pruned_heads", None), parameters_of_attention(config))
         # Weights that the checkpoint does not have are random, and the same every time.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             found: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
                 files.place,
-                config=own,
+                config=copied,
                 dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
                 use_safetensors=None if options.allow_pickle else True,
                 output_loading_info=True,

@@ -195,7 +195,9 @@ def without_config(name: str, folder: Path) -> ModelError:
 def _configs(folder: Path) -> list[Path]:
     """The config.json of models in folders below one; those of the parts of sentence-transformers are none."""
     return [
-        path for path in _below(folder, "config.json") if "model_type" in (own := _json(path)) or "architectures" in own
+        path
+        for path in _below(folder, "config.json")
+        if "model_type" in (settings := _json(path)) or "architectures" in settings
     ]
 
 

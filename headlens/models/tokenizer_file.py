@@ -70,9 +70,9 @@ def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[
         _cut_alike(backend, content["model"])
         changed.append("vocabulary")
     for name in _PARTS:
-        own = getattr(parts, name)
-        if _state(own) != _state(getattr(backend, name)) and not (name == "post_processor" and has_languages):
-            setattr(backend, name, own)
+        part = getattr(parts, name)
+        if _state(part) != _state(getattr(backend, name)) and not (name == "post_processor" and has_languages):
+            setattr(backend, name, part)
             changed += [name] if name != "decoder" else []  # which cuts nothing
     if [_cut(made, text) for text in _TRIED] != before:
         notes.append(
@@ -138,13 +138,13 @@ def _has_added(backend: Tokenizer, content: Mapping[str, Any], stated: Mapping[s
 
 def _with_words_of(path: Path, made: Tokenizer) -> Tokenizer:
     """The tokenizer of a file, with the tokens that were added to another, and the parts and settings of that."""
-    own = Tokenizer.from_file(str(path))
-    known = own.get_added_tokens_decoder().values()
+    as_written = Tokenizer.from_file(str(path))
+    known = as_written.get_added_tokens_decoder().values()
     names = {token.content for token in known}
-    own.add_tokens([t for _, t in sorted(made.get_added_tokens_decoder().items()) if t.content not in names])
-    own.encode_special_tokens = made.encode_special_tokens
-    own.no_truncation()
-    own.no_padding()
+    as_written.add_tokens([t for _, t in sorted(made.get_added_tokens_decoder().items()) if t.content not in names])
+    as_written.encode_special_tokens = made.encode_special_tokens
+    as_written.no_truncation()
+    as_written.no_padding()
     for name in _PARTS:
-        setattr(own, name, getattr(made, name))
-    return own
+        setattr(as_written, name, getattr(made, name))
+    return as_written

@@ -41,8 +41,8 @@ class AttentionView:
     def sentences(self) -> dict[str, list[SentenceMap]]:
         """The maps of each sentence, by its name."""
         by_name: dict[str, list[SentenceMap]] = {}
-        for own in self.maps:
-            by_name.setdefault(own.model, []).append(own)
+        for sentence_map in self.maps:
+            by_name.setdefault(sentence_map.model, []).append(sentence_map)
         return by_name
 
 
@@ -55,8 +55,8 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
     """
     shown: list[dict[str, Any]] = []
     for maps in view.sentences.values():
-        packed = [_packed(own) for own in maps]
-        room -= sum(len(own["weights"]) for own in packed)
+        packed = [_packed(sentence_map) for sentence_map in maps]
+        room -= sum(len(sentence_map["weights"]) for sentence_map in packed)
         if room >= 0:
             shown.append({"text": visible_text(_text(maps[0])), "maps": packed})
     left_out, states = len(view.sentences) - len(shown), [*map(visible_text, view.states)]
@@ -96,22 +96,22 @@ def view_script() -> str:
     return "".join(template_part(_HERE, f"{name}.js") for name in ("scroll", "attention_weights", "attention"))
 
 
-def _text(own: SentenceMap) -> str:
-    groups = own.key_groups
-    return own.text or " ".join(own.keys if groups is None else groups.forms)
+def _text(sentence_map: SentenceMap) -> str:
+    groups = sentence_map.key_groups
+    return sentence_map.text or " ".join(sentence_map.keys if groups is None else groups.forms)
 
 
-def _packed(own: SentenceMap) -> dict[str, Any]:
+def _packed(sentence_map: SentenceMap) -> dict[str, Any]:
     """A stack of a sentence in types of JSON; weights (layers, heads, query, key) as packed bytes."""
-    layers, heads = own.weights.shape[:2]
-    missing = np.isnan(own.weights).any((2, 3))
-    roots = np.sqrt(np.clip(np.nan_to_num(own.weights), 0, 1))
+    layers, heads = sentence_map.weights.shape[:2]
+    missing = np.isnan(sentence_map.weights).any((2, 3))
+    roots = np.sqrt(np.clip(np.nan_to_num(sentence_map.weights), 0, 1))
     packed = zlib.compress(np.rint(255 * roots).astype(np.uint8).tobytes(), 9)
     groups = {
         side: None if made is None else vars(made) | {"forms": [*map(visible_text, made.forms)]}
-        for side, made in (("query_groups", own.query_groups), ("key_groups", own.key_groups))
+        for side, made in (("query_groups", sentence_map.query_groups), ("key_groups", sentence_map.key_groups))
     }
-    sides = {"queries": [*map(visible_text, own.queries)], "keys": [*map(visible_text, own.keys)]}
+    sides = {"queries": [*map(visible_text, sentence_map.queries)], "keys": [*map(visible_text, sentence_map.keys)]}
     shape = {"layers": layers, "heads": heads, "missing": np.argwhere(missing).tolist()}
     weights = base64.b64encode(packed).decode()
-    return {"state": own.state, "stack": own.stack, **sides, **groups, **shape, "weights": weights}
+    return {"state": sentence_map.state, "stack": sentence_map.stack, **sides, **groups, **shape, "weights": weights}

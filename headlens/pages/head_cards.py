@@ -102,7 +102,7 @@ class TokenGroups:
         """
         kinds = ({*map(type, values)} for values in (self.words, self.forms, self.special))
         fits = len(self.words) == len(self.special) == count and set(self.words) == set(range(len(self.forms)))
-        if not fits or not all(own <= {kind} for own, kind in zip(kinds, (int, str, bool), strict=True)):
+        if not fits or not all(types <= {kind} for types, kind in zip(kinds, (int, str, bool), strict=True)):
             raise ValueError(f"words {self.words} do not fit {count} tokens and {len(self.forms)} forms")
         if not {*map(type, self.rarest)} <= {int} or not set(self.rarest) <= set(self.words):
             raise ValueError(f"the rarest words {self.rarest} are not among {len(self.forms)} words")
@@ -194,12 +194,12 @@ def head_page(
         findings: sentences that begin with a model; the first head that they name is shown at first.
     """
     models: dict[str, _Model] = {}
-    for run, own in facts:
-        for series in own.series:
+    for run, facts_of_run in facts:
+        for series in facts_of_run.series:
             _add_series(models, run, series)
     # Cards are for heads that stand in the grid.
-    for run, own in facts:
-        _add_cards(models, run, own)
+    for run, facts_of_run in facts:
+        _add_cards(models, run, facts_of_run)
     for pair in pruned if models else ():
         if pair.before != pair.after:  # models of one name share a grid
             after, before = models[pair.after], models[pair.before]
@@ -230,8 +230,8 @@ def _add_series(models: dict[str, _Model], run: str, series: HeadSeries) -> None
             continue
         model = models.setdefault(str(name), _Model(str(name)))
         parts = {part.stack: part.rows for part in by_model_and_stack(rows)}
-        for stack, own in parts.items():
-            size = own[["layer", "head"]].astype(int).max() + 1
+        for stack, stack_part in parts.items():
+            size = stack_part[["layer", "head"]].astype(int).max() + 1
             model.stacks[stack] = np.maximum(model.stacks.get(stack, 0), size).tolist()
         low, high = series.bounds or ("", "")
         numbers = {"values": series.value, "lows": low, "highs": high, "sure": series.sure}
@@ -254,8 +254,8 @@ def _add_cards(models: Mapping[str, _Model], run: str, facts: HeadFacts) -> None
             known = rows.assign(category=rows["category"].astype(str), share=float_column(rows, "share"))
             categories = known["category"].drop_duplicates().tolist()
             heads = {}
-            for name, own in _by_head(known):
-                share = own[np.isfinite(own["share"])].set_index("category")["share"].to_dict()
+            for name, head_rows in _by_head(known):
+                share = head_rows[np.isfinite(head_rows["share"])].set_index("category")["share"].to_dict()
                 heads[name] = [float(f"{share.get(category, 0.0):.3g}") for category in categories]
             model.shares.append({"title": shares.title, "run": run, "categories": categories, "heads": heads})
     for sentence in facts.maps:
@@ -269,12 +269,16 @@ def _add_cards(models: Mapping[str, _Model], run: str, facts: HeadFacts) -> None
 def _words(parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[list[str]]]:
     """Texts (layers, heads) of a column by stack."""
     texts = {stack: rows[column].astype(str).to_numpy(object) for stack, rows in parts.items() if column}
-    return {stack: scatter_grid(parts[stack], own, empty="").tolist() for stack, own in texts.items()}
+    return {stack: scatter_grid(parts[stack], values, empty="").tolist() for stack, values in texts.items()}
 
 
 def _in_grid(models: Mapping[str, _Model], rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
     """Yields the rows of every model that has a grid of heads."""
-    return ((models[str(name)], own) for name, own in rows.groupby("model", sort=False) if str(name) in models)
+    return (
+        (models[str(name)], rows_of_model)
+        for name, rows_of_model in rows.groupby("model", sort=False)
+        if str(name) in models
+    )
 
 
 def _first(model: _Model, findings: Sequence[str]) -> list[Any]:

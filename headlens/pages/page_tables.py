@@ -144,8 +144,11 @@ def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFram
     is read as markup, so `[CLS]` or a model called `[bold]` appears as it is. Missing values are empty cells.
     """
     values = _filled(rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows)
-    heads = (Column(str(name), all(_is_missing(v) or _is_number(v) for v in own)) for name, own in values.items())
-    cells = zip(*([Cell(text) for text in _texts(own)] for own in values.values()), strict=True)
+    heads = (
+        Column(str(name), all(_is_missing(v) or _is_number(v) for v in column_values))
+        for name, column_values in values.items()
+    )
+    cells = zip(*([Cell(text) for text in _texts(column_values)] for column_values in values.values()), strict=True)
     return PageTable(title, tuple(heads), tuple(cells)).console()
 
 
@@ -220,8 +223,11 @@ def _interval_text(low: float, high: float, digits: int) -> str:
 def _filled(records: Sequence[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
     """Returns the columns that are not empty throughout; all columns where all are."""
     values = {name: [record.get(name) for record in records] for name in (records[0] if records else ())}
-    texts = {name: [v.text if isinstance(v, Cell) else cell_text(v) for v in own] for name, own in values.items()}
-    return {name: own for name, own in values.items() if any(texts[name])} or values
+    texts = {
+        name: [v.text if isinstance(v, Cell) else cell_text(v) for v in column_values]
+        for name, column_values in values.items()
+    }
+    return {name: column_values for name, column_values in values.items() if any(texts[name])} or values
 
 
 def _beside(names: Sequence[str]) -> list[str]:

@@ -201,11 +201,11 @@ class Planner(Plan):
         for work, key in zip(self.work, keys, strict=True):
             kinds[key].add(work.kind)
         speeds = {}
-        for (place, length, tokens), own in kinds.items():
+        for (place, length, tokens), names in kinds.items():
             planned = self.models[place]
             with self.reporter.status(f"timing {planned.name}"):
                 speeds[place, length, tokens] = measure_speed(
-                    planned.model, length, tokens, frozenset(own), precision=self.precision, attention=self.attention
+                    planned.model, length, tokens, frozenset(names), precision=self.precision, attention=self.attention
                 )
         # More programs run than there are cores to run them.
         if self.models and hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1):

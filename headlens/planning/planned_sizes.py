@@ -69,7 +69,7 @@ class PlannedModel:
         heads: dict[str, list[int]] = {}
         for site in find_sites(self.model):
             heads.setdefault(site.stack, []).append(site.n_heads)
-        return {stack: (len(own), sum(own)) for stack, own in heads.items()}
+        return {stack: (len(counts), sum(counts)) for stack, counts in heads.items()}
 
     @property
     def heads(self) -> int:

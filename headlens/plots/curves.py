@@ -71,9 +71,9 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
     values = float_column(rows, "value")
     looks = {NOT_DECIDED: (marker, 3.5, "white", 1.0), NOT_NEEDED: ("o", 7.0, "none", 0.8)}
     for name, (shape, size, fill, edge) in looks.items():
-        own = (rows["verdict"] == name).to_numpy(bool)
+        chosen = (rows["verdict"] == name).to_numpy(bool)
         drawn: dict[str, Any] = {"markersize": size, "markerfacecolor": fill, "markeredgewidth": edge, "zorder": 3}
-        axes.plot(at[own], values[own], shape, color=colour, linestyle="none", **drawn)
+        axes.plot(at[chosen], values[chosen], shape, color=colour, linestyle="none", **drawn)
 
 
 def verdicts_told(rows: pd.DataFrame) -> str:

@@ -189,10 +189,10 @@ def head_grid_figure(
         beside = slice(None)
         if is_single and len(scales) > 1:
             # Low panels lend the bar the height of the next ones.
-            own = next(n for n, line in enumerate(lines) if line[0].scale == scale)
+            first_line = next(n for n, line in enumerate(lines) if line[0].scale == scale)
             each_has = len(lines) // len(scales)
-            is_high = high * layers[own] >= LOWEST_SHEET
-            beside = slice(own, own + 1) if is_high else slice(number * each_has, (number + 1) * each_has)
+            is_high = high * layers[first_line] >= LOWEST_SHEET
+            beside = slice(first_line, first_line + 1) if is_high else slice(number * each_has, (number + 1) * each_has)
         deep = layers[beside] if is_single else layers
         bar_beside(figure, scale, in_order[beside], high * sum(deep) + _LINE * (len(deep) - 1))
     told = style.fold(note((wide, high)), width - 0.16, style.TICK_SIZE)

@@ -157,7 +157,7 @@ class ExplicitSum(torch.autograd.Function):
         scaled = rescale(shares, relevance, axes=(-2, -1))
         parts = zip(scaled.unbind(-1), ctx.shapes, strict=True)
         # That of a tensor that was broadcast at the magnitude it had.
-        return None, *(s if s.shape == own else rescale_all(s.sum_to_size(own), s) for s, own in parts)
+        return None, *(s if s.shape == shape else rescale_all(s.sum_to_size(shape), s) for s, shape in parts)
 
 
 class ExplicitLinear(torch.autograd.Function):

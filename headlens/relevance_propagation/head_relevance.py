@@ -198,7 +198,7 @@ def head_relevance(
     reader = RelevanceReader.starting_at(target, loaded, first, masking, reading.long_sentences)
     sessions = {rule: RelevanceSession(reader.model, target, rule) for rule in rules}
     sums = {r: RelevanceSums(reader.sites, replicates=options.replicates, seed=reading.seed) for r in rules}
-    state = PassState({rule: own.totals for rule, own in sums.items()})
+    state = PassState({rule: rule_sums.totals for rule, rule_sums in sums.items()})
 
     def step(batch: Batch) -> AnnotationCounts:
         inputs, keys = reader.inputs(batch), [example.key for example in batch.examples]
@@ -212,25 +212,25 @@ def head_relevance(
                     found = session.relevance(inputs)
                 sums[rule].hold(found, keys)
         except BaseException:
-            for own in sums.values():
-                own.totals.discard()
+            for rule_sums in sums.values():
+                rule_sums.totals.discard()
             raise
-        for own in sums.values():
-            own.totals.commit()
+        for rule_sums in sums.values():
+            rule_sums.totals.commit()
         return AnnotationCounts()
 
     (corpus_pass or CorpusPass()).run(reader, corpus, step, state, reading.batch_tokens)
     encoding = state.encoding
     if not state.batches:
         raise nothing_read(corpus, reader, encoding, f", {encoding.unmaskable} without any token that could be masked")
-    tables = [own.table(rule, target.label) for rule, own in sums.items()]
+    tables = [rule_sums.table(rule, target.label) for rule, rule_sums in sums.items()]
     correlations = [
         compare(rules[0], sums[rules[0]].means(raw=raw), rule, sums[rule].means(raw=raw))
         for rule in rules[1:]
         for compare, raw in ((rule_correlations, False), (raw_correlations, True))
     ]
     identical = sums[rules[0]].identical
-    flows = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
+    flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
     notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
     return HeadRelevances(
@@ -272,11 +272,11 @@ def _relevance_notes(
         drawn = encoding.sentences - encoding.unmaskable - encoding.own_masks
         masked = f"{counted(encoding.masked, 'token')} of {counted(drawn, 'sentence')} {were(encoding.masked)} masked"
         contain = "contains" if encoding.own_masks == 1 else "contain"
-        own = (
+        own_notes = (
             f"{counted(encoding.own_masks, 'sentence')} that {contain} mask tokens {were(encoding.own_masks)} not "
             "masked further"
         )
-        notes.append("; ".join([masked] * bool(drawn) + [own] * bool(encoding.own_masks)) + ".")
+        notes.append("; ".join([masked] * bool(drawn) + [own_notes] * bool(encoding.own_masks)) + ".")
     for rule, flow in flows.items():
         if flow is None:
             notes.append(

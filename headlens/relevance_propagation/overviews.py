@@ -134,7 +134,11 @@ def shown_correlations(correlations: pd.DataFrame) -> list[dict[Any, Any]]:
 def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     """Rank correlations between the relevance of heads under different rules."""
     tables = tables_of(runs, "correlations")
-    records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in shown_correlations(own)]
+    records = [
+        run_label(run, runs) | _correlation(row)
+        for run, rows_of_run in tables
+        for row in shown_correlations(rows_of_run)
+    ]
     about = (
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
         "−1 to 1, tick: 0): of shares within a layer, averaged over layers, and of `raw` over all heads of a stack. "

@@ -69,7 +69,7 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
     names = [families(part.rows["role"]) for part in pieces]
     even = Line2D([], [], **_DASHED, label="equal share")
     low, high = span(np.concatenate([y for _, y in pairs]))
-    handles = [*legend_handles({name for own in names for name in own}), even]
+    handles = [*legend_handles({name for panel_names in names for name in panel_names}), even]
     if any(((y < low) | (y > high)).any() for _, y in pairs):
         handles.append(Line2D([], [], ls="", marker="^", mfc="white", mec=INK, label="beyond the axis"))
     titles = [
@@ -123,7 +123,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     # Parts without another rule leave no gap.
     lines = list(dict.fromkeys(name for name, _ in found))
     places = [(lines.index(name), others.index(other)) for name, other in found]
-    titles = [f"{name}\n{_correlation(*own)}" for (name, _), own in found.items()]
+    titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
     same = Line2D([], [], **_DASHED, label="same share under both rules")
     figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), [same])
     for axes, ((_, other), (x, y, _)) in zip(panels, found.items(), strict=True):
@@ -142,7 +142,10 @@ def _known(first: Grid, second: Grid) -> Marks:
 
 def _correlation(first: Grid, second: Grid, layers: pd.Series[Any]) -> str:
     """Spearman's correlation within layers, the mean over them, since shares do not compare layers; and how many."""
-    by_layer = [spearman_of_known(first[own], second[own]) for own in (np.array(layers == n) for n in layers.unique())]
+    by_layer = [
+        spearman_of_known(first[in_layer], second[in_layer])
+        for in_layer in (np.array(layers == n) for n in layers.unique())
+    ]
     known, count = [value for value in by_layer if np.isfinite(value)], f"n = {len(first)}"
     # A rounded 0 has no sign.
     value = round(float(np.mean(known)), 2) + 0.0 if known else np.nan
@@ -178,9 +181,14 @@ def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
     kinds = np.select([y > high, y < low, x > right, x < left], ["^", "v", ">", "<"], "o")
     across, up = 0.02 * (right - left), 0.02 * (high - low)
     for kind in dict.fromkeys(kinds.tolist()):
-        own = kinds == kind
-        shown = x[own], y[own]
+        of_kind = kinds == kind
+        shown = x[of_kind], y[of_kind]
         if kind != "o":
-            shown = np.clip(x[own], left + across, right - across), np.clip(y[own], low + up, high - up)
-        looks: dict[str, Any] = {"c": list(np.array(colours)[own]), "edgecolors": INK, "linewidths": 0.3, "alpha": 0.85}
+            shown = np.clip(x[of_kind], left + across, right - across), np.clip(y[of_kind], low + up, high - up)
+        looks: dict[str, Any] = {
+            "c": list(np.array(colours)[of_kind]),
+            "edgecolors": INK,
+            "linewidths": 0.3,
+            "alpha": 0.85,
+        }
         axes.scatter(*shown, s=12, marker=kind, **looks, zorder=3, clip_on=False)

@@ -279,9 +279,9 @@ class BaselinePass:
             if head not in known:
                 raise OptionError(f"There is no head {head}.", f"The layers are {', '.join(map(str, self.sites))}.")
         for site, call in self._calls.items():
-            own = [h for h in ablated if h[:2] == (site.stack, site.layer)]
+            here = [h for h in ablated if h[:2] == (site.stack, site.layer)]
             size = max(1, self._replay.tokens // max(1, call.output.shape[:2].numel()))
-            for chunk in (own[first : first + size] for first in range(0, len(own), size)):
+            for chunk in (here[first : first + size] for first in range(0, len(here), size)):
                 outputs = self._without(site, chunk)
                 for i, head in enumerate(chunk):
                     rows = part(outputs, i * self._rows, (i + 1) * self._rows, len(chunk) * self._rows)

@@ -54,7 +54,7 @@ class HeadMeans(Observer):
         """Mean outputs of the sites that were observed, (heads, d), double precision."""
         sums = self.totals.of(_METRIC)
         found = {site: sums[str(site)] for site in sites if str(site) in sums}
-        return {site: torch.from_numpy(own["sum"] / own["tokens"]) for site, own in found.items()}
+        return {site: torch.from_numpy(site_sums["sum"] / site_sums["tokens"]) for site, site_sums in found.items()}
 
 
 def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:

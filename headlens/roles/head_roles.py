@@ -235,7 +235,7 @@ def _measure(
     """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too."""
     statistics, similarity, groups = sums_of
     reader = reader if groups is None else replace(reader, group=group_of)
-    observers = [own for own in (statistics, similarity) if own is not None]
+    observers = [observer for observer in (statistics, similarity) if observer is not None]
     session = AttentionSession(reader.model, observers=observers, kernel=options.kernel)
     sums = {"statistics": statistics.totals} if groups is None else groups.totals
     state = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
@@ -341,11 +341,11 @@ def _with_roles(statistics: Statistics, syntax: HeadTable | None, thresholds: Th
 
 def _roles(statistics: Statistics, thresholds: Thresholds, totals: Accumulator) -> list[str]:
     """The roles of heads by other sums than those of all sentences."""
-    own = Statistics(statistics.metrics, statistics.sites, level=statistics.level)
-    own.totals = totals
-    syntax = next((m.table(own.sums(m)) for m in own.metrics if isinstance(m, Syntax)), None)
+    of_group = Statistics(statistics.metrics, statistics.sites, level=statistics.level)
+    of_group.totals = totals
+    syntax = next((m.table(of_group.sums(m)) for m in of_group.metrics if isinstance(m, Syntax)), None)
     marked = None if syntax is None else mark_syntactic(syntax, thresholds)
-    return _with_roles(own, marked, thresholds).rows["role"].tolist()
+    return _with_roles(of_group, marked, thresholds).rows["role"].tolist()
 
 
 def head_columns() -> list[str]:
@@ -405,14 +405,14 @@ def role_stability(
         drawn: called after every one, with 1.
     """
     generator = np.random.default_rng(seed)
-    own = np.array(roles(groups.added()), dtype=object)
+    held = np.array(roles(groups.added()), dtype=object)
     filled = np.array([bool(list(totals)) for totals in groups.totals.values()])
-    kept = np.zeros(len(own))
+    kept = np.zeros(len(held))
     for _ in range(resamples):
         # Of a small corpus some groups are empty, and never drawn.
         times = np.zeros(GROUPS, dtype=np.int64)
         times[filled] = generator.multinomial(filled.sum(), np.full(filled.sum(), 1 / filled.sum()))
-        kept += np.array(roles(groups.added(times)), dtype=object) == own
+        kept += np.array(roles(groups.added(times)), dtype=object) == held
         drawn(1)
     share: Array = kept / resamples
     return share

@@ -434,9 +434,9 @@ def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
         model with fewer has no counterpart in one with more.
     """
     place, rows = ["layer", "head"], []
-    of = {(m, s): own[[*place, "role"]] for (m, s), own in heads.groupby(["model", "stack"], sort=False)}
+    of = {(m, s): stack_rows[[*place, "role"]] for (m, s), stack_rows in heads.groupby(["model", "stack"], sort=False)}
     # How many layers a stack has, and how many heads a layer; heads that were cut out count but at the end.
-    shapes = {key: own[place].max().to_list() for key, own in of.items()}
+    shapes = {key: stack_rows[place].max().to_list() for key, stack_rows in of.items()}
     for (one, other), stack in product(combinations(dict.fromkeys(heads["model"]), 2), STACKS):
         if (one, stack) in of and shapes[one, stack] == shapes.get((other, stack)):
             both = of[one, stack].merge(of[other, stack], on=place)

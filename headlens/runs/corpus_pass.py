@@ -379,20 +379,20 @@ def part_folders(folders: Sequence[Path], command: str, arguments: Mapping[str, 
     of: set[int] = set()
     for folder in folders:
         record = read_run(folder) or {}
-        own = record.get("arguments") or {}
-        if record.get("command") != command or not own.get("shard"):
+        recorded = record.get("arguments") or {}
+        if record.get("command") != command or not recorded.get("shard"):
             raise InputError(f"{folder} holds no run of headlens {command} --shard.", "Leave it out of --merge.")
         if record.get("status") != "finished":
             raise InputError(
                 f"{folder}: this part has not finished.", f"headlens {command} --resume {folder}, then merge."
             )
         shared = arguments.keys() - _APART
-        if differing := changes({name: own.get(name) for name in shared}, {n: arguments[n] for n in shared}):
+        if differing := changes({name: recorded.get(name) for name in shared}, {n: arguments[n] for n in shared}):
             raise InputError(
                 f"{folder} was run with different options: {differing}.",
                 f"Give the options of the parts: headlens {command} --config {folder}/run.json --merge …",
             )
-        part = parse_shard(str(own["shard"]))
+        part = parse_shard(str(recorded["shard"]))
         of.add(part.count)
         if part.rank in found:
             raise InputError(f"{folder} and {found[part.rank]} are the same part.", "Leave one of them out.")

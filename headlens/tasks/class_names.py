@@ -72,7 +72,7 @@ def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...
         raise ValueError(f"they are {len(names)}, not {len(classes)}")
     places: dict[int, int] = {}
     for place, name in enumerate(names):
-        meant = [number for number, own in enumerate(classes) if meanings(name) & meanings(own)]
+        meant = [number for number, meaning in enumerate(classes) if meanings(name) & meanings(meaning)]
         if len(meant) != 1:
             raise ValueError(f"{name!r} is not one of the task's classes")
         if (before := places.setdefault(meant[0], place)) != place:
@@ -142,13 +142,13 @@ class OutputOrder:
         """
         if not classes:
             return cls()
-        own, names, short = None, list[str](), loaded.short_name
+        own_places, names, short = None, list[str](), loaded.short_name
         try:
             names = output_names(loaded)
             if len(names) != len(classes):
                 return cls(names=tuple(names))
-            own = class_places(names, classes)
-            if own is None and not (by_place or _is_numbered(enumerate(classes))):
+            own_places = class_places(names, classes)
+            if own_places is None and not (by_place or _is_numbered(enumerate(classes))):
                 raise ValueError("numbers do not show which class is which")
         except ValueError as error:
             if not told:
@@ -158,9 +158,9 @@ class OutputOrder:
         if told:
             places = class_places(told, classes)
             note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, which is used."
-            return cls(places, tuple(told), "" if own in (None, places) else note)
-        if own is not None:
-            return cls(own, tuple(names))
+            return cls(places, tuple(told), "" if own_places in (None, places) else note)
+        if own_places is not None:
+            return cls(own_places, tuple(names))
         note = (
             f"The outputs of {short} have no names ({', '.join(names)}); they are assumed to be "
             f"{', '.join(classes)}, in "

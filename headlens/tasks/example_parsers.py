@@ -275,7 +275,7 @@ class ClassLabels:
     def numbers(self) -> str:
         """The numbers of the data with the names of their classes, for messages."""
         order = self.order or range(len(self.names))
-        return ", ".join(f"{number} ({self.names[own]})" for number, own in enumerate(order))
+        return ", ".join(f"{number} ({self.names[place]})" for number, place in enumerate(order))
 
 
 @dataclass(frozen=True)

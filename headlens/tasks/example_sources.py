@@ -189,14 +189,14 @@ class RowExamples:
             return replace(reader, labels=replace(reader.labels, numbers=names))
         if not isinstance(reader, TextReader) or not isinstance(reader.labels, ClassLabels):
             return reader
-        own = None
+        named_order = None
         try:
-            own = data_order(names, reader.classes)
+            named_order = data_order(names, reader.classes)
         except ValueError as error:
             if not self.numbers:
                 raise CorpusError(str(error), DATA_ADVICE, path=first.place) from error
-        order = data_order(self.numbers, reader.classes) or own
-        if own not in (None, order):
+        order = data_order(self.numbers, reader.classes) or named_order
+        if named_order not in (None, order):
             counts.note(
                 f"{self.name} calls its classes {', '.join(names)}; --labels says {', '.join(self.numbers)}, which "
                 "is used."

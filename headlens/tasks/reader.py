@@ -78,7 +78,7 @@ class Reader:
         # What does not generate, such as a classifier of BART's, has a decoder that reads the same sequence.
         generates = loaded.model.can_generate()
         longest = (loaded.longest("source"), loaded.longest("target")) if generates else (loaded.max_length,) * 2
-        limit, target_limit = (min(filter(None, (own, max_length)), default=None) for own in longest)
+        limit, target_limit = (min(filter(None, (side, max_length)), default=None) for side in longest)
         return cls(
             tokenizer=tokenizer,
             limit=limit,

@@ -97,7 +97,9 @@ def mask_depths(
             for a factor of 1.
     """
     stack = model.get_submodule(around_layers(modules[0]))
-    places = ([numbers_of(model, name).index(h) for h in own] for name, own in zip(modules, heads, strict=True))
+    places = (
+        [numbers_of(model, name).index(h) for h in heads_here] for name, heads_here in zip(modules, heads, strict=True)
+    )
     sizes = [projections(model, name).head_size for name in modules]
     mask = DepthMask(heads, list(map(features_of, places, sizes)), scales)
     present: DepthMask | None = getattr(stack, _ATTRIBUTE, None)

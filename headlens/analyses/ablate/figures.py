@@ -164,8 +164,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     models = [str(name) for name in pruning["model"].unique()]
     sets = pruning[~pruning["strategy"].isin([NONE, RANDOM])]
     named = [
-        name + "\nthe same answer to all examples" * (len(own) > 0 and has_no_verdicts(own))
-        for name, own in ((name, sets[sets["model"].astype(str) == name]) for name in models)
+        name + "\nthe same answer to all examples" * (len(model_sets) > 0 and has_no_verdicts(model_sets))
+        for name, model_sets in ((name, sets[sets["model"].astype(str) == name]) for name in models)
     ]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     told = verdicts_told(pruning[pruning["strategy"] != RANDOM])

@@ -113,9 +113,9 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
         if "removed" not in pruning:
             continue
         for row in pruning[pruning["n_pruned"] > 0].to_dict("records"):
-            own = ablation[(ablation["model"] == row["model"]) & (ablation["mode"] != KEEP_ONLY)]
+            swept = ablation[(ablation["model"] == row["model"]) & (ablation["mode"] != KEEP_ONLY)]
             gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
-            sizes = {stack: int((own["stack"] == stack).sum()) for stack in STACKS}
+            sizes = {stack: int((swept["stack"] == stack).sum()) for stack in STACKS}
             if sum(size > 0 for size in sizes.values()) > 1:
                 told: dict[str, Any] = {
                     stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
@@ -277,14 +277,16 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
     if "ablation" not in run.tables:
         return HeadFacts()
     series = []
-    for names, own in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
+    for names, comparable in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
         task, metric, mode = map(str, names)
         alone = mode == KEEP_ONLY
         what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
         about = f"The change in {metric} {what}, with its paired 95 % interval. Red is worse."
         title = f"{task}: change in {metric} {'when it is the only one' if alone else 'when it is removed'}"
         title += "" if alone or mode == "zero" else f" ({mode})"
-        rows = own.assign(sure=np.where(np.isfinite(float_column(own, "p_holm")), significant(own), np.nan))
+        rows = comparable.assign(
+            sure=np.where(np.isfinite(float_column(comparable, "p_holm")), significant(comparable), np.nan)
+        )
         key, ends, worse = f"{task} {metric} {mode}", ("ci_low", "ci_high"), metric in LOWER_IS_BETTER
         series.append(HeadSeries(key, title, about, rows, "delta", ends, diverging=True, worse=worse, sure="sure"))
     return HeadFacts(series)

@@ -160,7 +160,7 @@ class PruningExperiment:
         # whole numbers also where most strategies have no seed, or all
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
         # Random orders are the control, and no sets that anybody would choose among.
-        families = [table.iloc[1:][own] for own in (~random, random)]
+        families = [table.iloc[1:][is_member] for is_member in (~random, random)]
         # What guesses without reading give of the main metric, on the same examples as `value`.
         task = self.examples.task
         chance = task.chance(baseline) if self.metric == task.metrics[0] else None

@@ -176,7 +176,12 @@ class BeamSearch(Strategy):
                     if gone | {head} not in extended or score > extended[gone | {head}][0]:
                         extended[gone | {head}] = score, Choice((*choice.removed, head), score)
             best = sorted(
-                extended.values(), key=lambda own: (-own[0].value, -own[0].finer, sorted(map(place, own[1].removed)))
+                extended.values(),
+                key=lambda candidate: (
+                    -candidate[0].value,
+                    -candidate[0].finer,
+                    sorted(map(place, candidate[1].removed)),
+                ),
             )
             kept = [choice for _, choice in best[: self.width]]
             yield kept[0]

@@ -146,7 +146,7 @@ class _Ablated:
         bench = self._bench(examples, metric, records)
         notes = self._notes(examples, records, metric, ~bench.ranked_on if self.request.pruning.prune else None)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
-        arrays |= {mode: own.without for mode, own in ablation.records.items()}
+        arrays |= {mode: swept.without for mode, swept in ablation.records.items()}
         if self.request.pruning.prune:
             ranked_on = bench.ranked_on
             tables["pruning"], arrays["pruned"] = bench.outcome()
@@ -203,7 +203,7 @@ class _Ablated:
             )
         task = examples.task
         notes += [*examples.notes, *record_notes(task, records.intact, evaluated)]
-        cut = {head: cut_translations(task, own) for head, own in records.items()}
+        cut = {head: cut_translations(task, translations) for head, translations in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
             worst = f"{max(cut, key=cut.__getitem__)}{tied(list(cut.values()).count(most))}"
             notes.append(

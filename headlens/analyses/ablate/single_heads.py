@@ -64,7 +64,9 @@ def ablate_heads(
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
-    tables = [ablation_table(examples.task, metric, mode, own, draws, options.margin) for mode, own in records.items()]
+    tables = [
+        ablation_table(examples.task, metric, mode, swept, draws, options.margin) for mode, swept in records.items()
+    ]
     return Ablation(pd.concat(tables, ignore_index=True), records)
 
 

@@ -349,7 +349,7 @@ class InterimHeads:
         for head in changed:
             alike.setdefault(f"{deltas[head]:+.3f}", []).append(head)
         told = (
-            f"{own[0]} ({delta})" if len(own) == 1 else f"{len(own)} heads ({delta} each)"
-            for delta, own in list(alike.items())[:_MOST]
+            f"{equal_heads[0]} ({delta})" if len(equal_heads) == 1 else f"{len(equal_heads)} heads ({delta} each)"
+            for delta, equal_heads in list(alike.items())[:_MOST]
         )
         return f"{self.metric} changes most {preposition} {', '.join(told)}"

@@ -40,18 +40,18 @@ def layer_figures(
     """
     asked = heads if head is None else (head,)
     together: dict[tuple[str, str], list[SentenceMap]] = {}
-    for own in maps:
-        if own.state < len(models):
-            together.setdefault((own.model, own.stack), []).append(own)
+    for sentence_map in maps:
+        if sentence_map.state < len(models):
+            together.setdefault((sentence_map.model, sentence_map.stack), []).append(sentence_map)
     for (sentence, stack), both in together.items():
-        for number in range(max(len(own.weights) for own in both)) if layer is None else (layer,):
+        for number in range(max(len(sentence_map.weights) for sentence_map in both)) if layer is None else (layer,):
             blocks = []
-            for own in (own for own in both if number < len(own.weights)):
-                weights, name = own.weights[number], f"{models[own.state]}, " if len(both) > 1 else ""
+            for sentence_map in (sentence_map for sentence_map in both if number < len(sentence_map.weights)):
+                weights, name = sentence_map.weights[number], f"{models[sentence_map.state]}, " if len(both) > 1 else ""
                 # Of heads that were cut out of the model there is nothing to draw.
                 drawn = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
                 titles = [f"{name}{stack}.{number}.{h}" for h in drawn]
-                blocks.append(MapBlock(weights[drawn], own.queries, own.keys, titles))
+                blocks.append(MapBlock(weights[drawn], sentence_map.queries, sentence_map.keys, titles))
             title = f"Attention of {' and '.join(models)} in sentence {sentence}: {stack}, layer {number}"
             most = max(len(block.titles) for block in blocks)
             across = most if len(both) > 1 and most <= _ABREAST else None

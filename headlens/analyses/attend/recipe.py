@@ -45,7 +45,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         models = [run.load(name, request.model_options) for name in filter(None, (request.model, request.second))]
         states = states_of(request, models)
         maps = attention_of_states(states, examples, request, run.tell)
-        notes = [*run.warnings, *sink_notes(own.weights for own in maps)]
+        notes = [*run.warnings, *sink_notes(sentence_map.weights for sentence_map in maps)]
         if request.text == (EXAMPLE,):
             notes.append(f"No sentence was given, and this one is shown: {EXAMPLE} Give yours in quotation marks.")
         if models[0].model.config.is_encoder_decoder and not request.target_text:
@@ -59,7 +59,11 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
             notes += size_notes(page, view)
             if request.figures:
                 names, asked = drawn_names(view.states, len(models)), request.selection
-                layers = sum(len(own.weights) if asked.layer is None else 1 for own in maps if not own.state)
+                layers = sum(
+                    len(sentence_map.weights) if asked.layer is None else 1
+                    for sentence_map in maps
+                    if not sentence_map.state
+                )
                 with run.reporter.progress("drawing", layers) as advance:
                     for name, figure in layer_figures(maps, names, asked.layer, asked.head, asked.heads):
                         run.folder.figure(name, figure)

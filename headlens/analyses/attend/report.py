@@ -12,13 +12,13 @@ from headlens.runs.reading import RecordedRun
 
 def _heads(run: RecordedRun) -> HeadFacts:
     """Returns the attention maps of a run, whose sentences are numbered, in the state that was asked for."""
-    return HeadFacts(maps=[own for own in read_maps(run, lambda _: run.models[0]) if not own.state])
+    return HeadFacts(maps=[sentence for sentence in read_maps(run, lambda _: run.models[0]) if not sentence.state])
 
 
 def _attention(run: RecordedRun) -> AttentionView | None:
     """Returns the view of the sentences, in all their states."""
     maps = read_maps(run, str)
-    recorded, count = _states(run), max((own.state for own in maps), default=0) + 1
+    recorded, count = _states(run), max((sentence.state for sentence in maps), default=0) + 1
     # Runs of earlier versions record no states.
     states = recorded if len(recorded) == count else run.models[:1]
     return AttentionView(states, maps, len(run.models) == 1) if maps and len(states) == count else None

@@ -271,6 +271,6 @@ def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:
     values = {name: value for name in names if (value := run.argument(name, None)) is not None}
     second = {"second": models[1]} if len(models) > 1 else {}
     asked: AttendRequest = COMMAND.request({**values, "model": models[0], **second})
-    own = vars(request.model_options)
-    here = {name: own[name] for name in ("device", "offline", "allow_pickle", "trust_remote_code")}
+    arguments = vars(request.model_options)
+    here = {name: arguments[name] for name in ("device", "offline", "allow_pickle", "trust_remote_code")}
     return replace(asked, model_options=replace(asked.model_options, **here))

@@ -85,7 +85,7 @@ def attention_of_states(
     for number, state in enumerate(states):
         with under_mask(state.loaded.model, state.mask, tell):
             found = collect_attention(state.loaded, examples, asked, level=request.level, without=state.without)
-        maps += [m for i, own in enumerate(found, 1) for m in own.sentence_maps(str(i), number)]
+        maps += [m for i, collected in enumerate(found, 1) for m in collected.sentence_maps(str(i), number)]
     return maps
 
 

@@ -96,7 +96,7 @@ def _resting(part: StackRows) -> Iterator[str]:
     held = [str(roles).split("; ") for roles in part.rows["roles"]]
     told: list[str] = []
     for role in (role for role in ROLES if role.rests):
-        rest = np.array([role.name in own for own in held])
+        rest = np.array([role.name in role_names for role_names in held])
         if rest.any():
             weight = np.fmax.reduce([float_column(part.rows, column) for column in role.columns])[rest].mean()
             norm = float_column(part.rows, role.norm)[rest].mean()

@@ -68,12 +68,12 @@ def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
     """
     found: dict[str, pd.Series[int]] = {}
     even = even_models(heads)
-    for model, own in heads.groupby("model", sort=False):
-        found[str(model)] = count_families(own)
+    for model, model_rows in heads.groupby("model", sort=False):
+        found[str(model)] = count_families(model_rows)
         if model not in even:
-            held = own["roles"].map(lambda roles: {role_family(role) for role in roles.split("; ")})
+            held = model_rows["roles"].map(lambda roles: {role_family(role) for role in roles.split("; ")})
             found[f"{model} (held at all)"] = held.explode().value_counts()
-            closest = own.loc[own["role"] == "", "nearest"]
+            closest = model_rows.loc[model_rows["role"] == "", "nearest"]
             found[f"{model} (closest, if no role)"] = closest.map(role_family).value_counts()
     table = pd.DataFrame(found).fillna(0).astype(int)
     table = table.reindex([*sorted(set(table.index) - {"none"}), "none"], fill_value=0)
@@ -118,9 +118,11 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
 def _labelled(runs: Sequence[RecordedRun], name: str, *needed: str) -> pd.DataFrame:
     """Rows of a table of all runs, with the run in the name of the model where there are several."""
     frames = [
-        own.assign(model=[f"{run.label}: {model}" if len(runs) > 1 else str(model) for model in own["model"]])
-        for run, own in tables_of(runs, name)
-        if {*needed} <= {*own}
+        model_rows.assign(
+            model=[f"{run.label}: {model}" if len(runs) > 1 else str(model) for model in model_rows["model"]]
+        )
+        for run, model_rows in tables_of(runs, name)
+        if {*needed} <= {*model_rows}
     ]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
@@ -159,7 +161,7 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
     measured = [
         (run, measure_records(heads, declarations_of(run), fewest(run))) for run, heads in tables_of(runs, "heads")
     ]
-    records = [run_label(run, runs) | record for run, own in measured for record in own]
+    records = [run_label(run, runs) | record for run, of_run in measured for record in of_run]
     return page_table(
         "Measures",
         records,

@@ -79,8 +79,8 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         if not above_null(share, null):
             continue
         head = Head(best["stack"], int(best["layer"]), int(best["head"]))
-        own = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
-        if known := [sentence for sentence in own if sentence is not None]:
+        maps_here = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
+        if known := [sentence for sentence in maps_here if sentence is not None]:
             title = f"Attention to rare words: {head} of {part.model}\n{share:.0%} at the rarest word"
             more = above_null(best.get("rare_top1_ci_low", share), null)
             compared = (

@@ -138,7 +138,11 @@ def run_classify(
                 if run.writes:
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
-                    maps += [m for n, own in enumerate(shown) for m in own.sentence_maps(label, sentence=n)]
+                    maps += [
+                        m
+                        for n, sentence_attention in enumerate(shown)
+                        for m in sentence_attention.sentence_maps(label, sentence=n)
+                    ]
             read = {"encoding": asdict(found.encoding), "annotation": asdict(found.annotation)}
             facts.append(model_record(loaded, label) | read)
         tables, notes = _together(results, options.seed)
@@ -163,8 +167,11 @@ def run_classify(
 def _together(results: Mapping[str, Classification], seed: int) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """The tables of all models under each other, and their notes; of several models also how they compare."""
     frames = [result.frames(label) for label, result in results.items()]
-    names = dict.fromkeys(name for own in frames for name in own)
-    tables = {n: pd.concat([own[n] for own in frames if n in own], ignore_index=True) for n in names}
+    names = dict.fromkeys(name for tables_of_model in frames for name in tables_of_model)
+    tables = {
+        n: pd.concat([tables_of_model[n] for tables_of_model in frames if n in tables_of_model], ignore_index=True)
+        for n in names
+    }
     notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
     if len(results) > 1:
         tables["agreement"] = role_agreement(tables["heads"])

@@ -85,8 +85,8 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
 def shown_attention(run: RecordedRun) -> AttentionView | None:
     """Returns the view of the sentences that the run keeps, of each of its models."""
     maps = read_maps(run, str)
-    models = list(dict.fromkeys(own.model for own in maps))
-    beside = [replace(own, model=str(own.sentence), state=models.index(own.model)) for own in maps]
+    models = list(dict.fromkeys(sentence.model for sentence in maps))
+    beside = [replace(sentence, model=str(sentence.sentence), state=models.index(sentence.model)) for sentence in maps]
     return AttentionView(models, beside, len(models) == 1) if maps else None
 
 
@@ -169,8 +169,8 @@ def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
     return replace(
         report,
         tables={**report.tables, "heads": replace(heads, columns=(*measured_columns(declarations), *heads.columns))},
-        captions={**report.captions, **{own.name: Caption(own.heading, own.caption) for own in drawn}},
-        sources={**report.sources, **{own.name: ("heads",) for own in drawn}},
+        captions={**report.captions, **{metric.name: Caption(metric.heading, metric.caption) for metric in drawn}},
+        sources={**report.sources, **{metric.name: ("heads",) for metric in drawn}},
     )
 
 

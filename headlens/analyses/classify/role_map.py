@@ -161,9 +161,9 @@ def relevance_roles(heads: pd.DataFrame, relevance: pd.DataFrame | None = None) 
         return None
     drawn, note = drawn_roles(heads)
     pieces = [p for p in head_grid.by_model_and_stack(drawn) if head_grid.has_numbers(p.rows, "relevance")]
-    _, own = requested_rule(pd.DataFrame() if relevance is None else relevance)
+    _, rule_rows = requested_rule(pd.DataFrame() if relevance is None else relevance)
     scales = {
-        "relevance": relevance_scale("share of the layer's relevance", heads, "relevance", own),
+        "relevance": relevance_scale("share of the layer's relevance", heads, "relevance", rule_rows),
         "confidence": Scale("confidence (mean largest weight)"),
     }
     rows = []

@@ -109,16 +109,16 @@ def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[n
         name: of the mask.
         n: tokens.
     """
-    own = positions[positions["mask"].astype(str) == name]
-    known = own[np.isfinite(float_column(own, "p"))]
-    if len(own) and known.empty:
+    rows_of_mask = positions[positions["mask"].astype(str) == name]
+    known = rows_of_mask[np.isfinite(float_column(rows_of_mask, "p"))]
+    if len(rows_of_mask) and known.empty:
         return np.zeros((n, n), bool)
     offsets = float_column(known[known["class"] == "offset"], "offset")
     longest = n if not offsets.size or offsets.max() >= n - 3 else offsets.max() + 2
     place = np.arange(n)
     ends = (place == 0) | (place == n - 1)
     learned = np.logical_and.outer(place < longest, place < longest)
-    held = set(own["class"]) - set(known["class"])
+    held = set(rows_of_mask["class"]) - set(known["class"])
     if "special" in held:
         learned &= ~np.logical_or.outer(ends, ends)
     if "diagonal" in held:
@@ -246,10 +246,10 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     masked = rows[rows["penalty"].notna()]
     spans = [float(np.ptp(float_column(masked, name))) or 1.0 for name in ("sparsity_texts", "value")]
     drawn = list[tuple[float, float]]()
-    for penalty, colour, is_control, own in _by_penalty(masked):
-        x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
+    for penalty, colour, is_control, rows_of_mask in _by_penalty(masked):
+        x, y = 100 * float_column(rows_of_mask, "sparsity_texts"), float_column(rows_of_mask, "value")
         marker, label = ("x", "no diagonal") if is_control else ("o", penalty)
-        for at in zip(float_column(own, "sparsity_texts") / spans[0], y / spans[1], strict=True):
+        for at in zip(float_column(rows_of_mask, "sparsity_texts") / spans[0], y / spans[1], strict=True):
             # A point where others are is a rim around them, filled: a hollow one would mean that nothing is decided.
             below = sum(max(abs(at[0] - other[0]), abs(at[1] - other[1])) < _SAME_PLACE for other in drawn)
             look: dict[str, Any] = {"linestyle": "none", "zorder": 3 - 0.1 * below}
@@ -257,7 +257,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
             axes.plot(*place, marker, color=colour, markersize=4 + 3.5 * below, gid=label, **look)
             axes.plot([], [], marker, color=colour, markersize=4, label=label, **look)
             drawn.append(at)
-        draw_intervals(axes, x, own, colour)
+        draw_intervals(axes, x, rows_of_mask, colour)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "trained without a mask")
@@ -319,13 +319,15 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
         style.dress(axes, "update", "" if place else _P)
         lines = [
             (float_column(rows, "step"), float_column(rows, "p"), colour, is_control, penalty)
-            for penalty, colour, is_control, own in _by_penalty(importance)
-            for _, rows in own[own["class"] == name].groupby("run", sort=False)
+            for penalty, colour, is_control, rows_of_mask in _by_penalty(importance)
+            for _, rows in rows_of_mask[rows_of_mask["class"] == name].groupby("run", sort=False)
         ]
         for number, (x, y, colour, is_control, penalty) in enumerate(lines, 1):
             line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
             # As a rim of those that would hide it.
-            above = sum(len(y) == len(own[1]) and np.abs(y - own[1]).max() < _SAME_PLACE for own in lines[number:])
+            above = sum(
+                len(y) == len(other[1]) and np.abs(y - other[1]).max() < _SAME_PLACE for other in lines[number:]
+            )
             axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, label=label)
         axes.set_ylim(0, 1.05)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -344,9 +346,9 @@ def _by_penalty(rows: pd.DataFrame) -> Iterator[tuple[str, Any, bool, pd.DataFra
     colours = colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.85, len(known)))
     for penalty, colour in zip(known, colours, strict=True):
         for is_control in (False, True):
-            own = rows[(rows["penalty"] == penalty) & (_is_control(rows) == is_control)]
-            if len(own):
-                yield f"penalty λ {penalty:g}", colour, is_control, own
+            rows_of_mask = rows[(rows["penalty"] == penalty) & (_is_control(rows) == is_control)]
+            if len(rows_of_mask):
+                yield f"penalty λ {penalty:g}", colour, is_control, rows_of_mask
 
 
 def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
@@ -466,7 +468,7 @@ def penalty_sentences(positions: pd.DataFrame) -> list[str]:
     fates = (0.0, "every position that can be closed is closed", "smaller"), (1.0, "no position is closed", "larger")
     sentences = []
     for kept, fate, other in fates:
-        masks = [str(name) for name, own in by_mask if (own == kept).all()]
+        masks = [str(name) for name, rows_of_mask in by_mask if (rows_of_mask == kept).all()]
         if masks:
             which = "every mask" if 1 < len(masks) == by_mask.ngroups else ", ".join(masks)
             advice = f"the final mask tells no positions apart: try {other} penalties with --lambdas"

@@ -159,14 +159,14 @@ def _block(rows: pd.DataFrame) -> str:
     title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {interval_of}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     # What a control is compared with stands first.
-    controls = {c: _differs(own) for c in CONTROLS if len(own := full[full["control"] == c])}
+    controls = {c: _differs(control_rows) for c in CONTROLS if len(control_rows := full[full["control"] == c])}
     heads = [name for control, more in controls.items() for name in (CONTROLS[control], *more)]
     lines = []
     for task, task_rows in full.groupby("task", sort=False):
         line = [escaped(str(task))]
         for control, more in controls.items():
-            own = task_rows[task_rows["control"] == control]
-            line += [_cell(own), *_difference_cells(own, more)]
+            control_rows = task_rows[task_rows["control"] == control]
+            line += [_cell(control_rows), *_difference_cells(control_rows, more)]
         lines.append(line)
     parts = [title, "", *markdown_table(["task"], heads, lines)]
     if len(others):
@@ -336,9 +336,9 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
     panels = []
     for (model, metric), rows in labelled.groupby(["model", "metric"], sort=False):
         groups = [
-            PointGroup(words, colour, own["name"].tolist(), own)
+            PointGroup(words, colour, control_rows["name"].tolist(), control_rows)
             for control, (words, colour) in _CONTROL_LOOKS.items()
-            for own in (rows[rows["control"] == control],)
+            for control_rows in (rows[rows["control"] == control],)
         ]
         about, names = f"{metric} minus that with full attention", list(dict.fromkeys(rows["name"]))
         panels.append(PointPanel(about, names, groups, _NO_DIFFERENCE, "nothing masked", one_of(table, model)))

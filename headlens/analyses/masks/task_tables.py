@@ -65,12 +65,12 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     }
     rows = []
     for key, group in table.groupby(_ROW, sort=False):
-        by_task, own = group.groupby("task"), _averages(group, by_model[key[0]])
+        by_task, model_averages = group.groupby("task"), _averages(group, by_model[key[0]])
         rows.append(
             dict(zip(_ROW, key, strict=True))
             | by_task[list(SHARES)].mean().mean().to_dict()
             | by_task["value"].mean().reindex(tasks).to_dict()
-            | _average(group, own, unmasked.get(key[0]))
+            | _average(group, model_averages, unmasked.get(key[0]))
         )
     averages = pd.DataFrame(rows)
     averages.loc[without_mask(averages).index, list(DELTA)] = np.nan

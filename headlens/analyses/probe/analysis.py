@@ -97,7 +97,7 @@ def _by_sentence(weights: Tensor, tokens: Tokens) -> list[Tensor]:
     level = word_level(tokens)
     between = word_weights(weights, level, level)  # (batch, heads, units, units)
     units = [of_word[: int(n)] for of_word, n in zip(level.of_word, tokens.n_words, strict=True)]
-    return [rows[:, own[:, None], own].half().cpu() for rows, own in zip(between, units, strict=True)]
+    return [rows[:, unit[:, None], unit].half().cpu() for rows, unit in zip(between, units, strict=True)]
 
 
 class TreebankCounts(NamedTuple):
@@ -222,7 +222,7 @@ class TreeAttention:
     @property
     def nbytes(self) -> int:
         """Memory of the attention that is kept, in bytes."""
-        return sum(s.maps.nbytes for own in self._by_length.values() for s in own)
+        return sum(s.maps.nbytes for sentences in self._by_length.values() for s in sentences)
 
     @property
     def best_offset(self) -> int:
@@ -235,9 +235,9 @@ class TreeAttention:
         Maps are (sentences, words, words, heads), in half precision. Trees are (sentences, dependent, governor): how
         many words each pair stands for, 0 or 1, or more where several words are one unit.
         """
-        for length, own in self._by_length.items():
-            size = max(1, _CELLS // (length * length * own[0].maps.shape[2]))
-            for part in (own[start : start + size] for start in range(0, len(own), size)):
+        for length, same_length in self._by_length.items():
+            size = max(1, _CELLS // (length * length * same_length[0].maps.shape[2]))
+            for part in (same_length[start : start + size] for start in range(0, len(same_length), size)):
                 gold = torch.zeros(len(part), length, length, dtype=torch.float64)
                 for number, sentence in enumerate(part):
                     one = torch.ones(len(sentence.arcs), dtype=torch.float64)

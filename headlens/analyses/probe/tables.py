@@ -27,12 +27,12 @@ def score_table(right: Floats, offset: int, draws: Draws) -> pd.DataFrame:
     """
     records = [right[:, [method, len(METHODS)]] for method in range(len(METHODS))]
     rows = []
-    for method, own in zip(METHODS, records, strict=True):
-        uas = value_of(own, _share)
-        low, high = interval_around(uas, replicates_of(own, _share, draws))
-        row = {"method": method, "words": int(own[:, 1].sum()), "uas": uas, "ci_low": low, "ci_high": high}
+    for method, record in zip(METHODS, records, strict=True):
+        uas = value_of(record, _share)
+        low, high = interval_around(uas, replicates_of(record, _share, draws))
+        row = {"method": method, "words": int(record[:, 1].sum()), "uas": uas, "ci_low": low, "ci_high": high}
         if method != PROBE:
-            gain = Comparison(own, _share, draws).of(records[0])
+            gain = Comparison(record, _share, draws).of(records[0])
             row |= {"baseline_offset": {RIGHT_BRANCHING: 1, BEST_OFFSET: offset}.get(method)}
             row |= {"delta": gain.delta, "delta_low": gain.low, "delta_high": gain.high, "p_value": gain.p_value}
         rows.append(row)

@@ -120,7 +120,8 @@ def _notes(
     # A model without heads has nothing to train that could tell examples apart.
     told = [without_advice(o.notes) if o.values and not o.left else o.notes for o in outcomes]
     notes_of_runs = [
-        ((o.run, own), (f"{o.run} from random weights", o.scratch_notes)) for o, own in zip(outcomes, told, strict=True)
+        ((o.run, notes_of_run), (f"{o.run} from random weights", o.scratch_notes))
+        for o, notes_of_run in zip(outcomes, told, strict=True)
     ]
     notes += told_once(known, itertools.chain.from_iterable(notes_of_runs))
     notes += _gate_notes(outcomes, opened)

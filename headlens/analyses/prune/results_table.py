@@ -230,7 +230,7 @@ def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _remaining(gates: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for run, stack in ((own, stack) for own in sweep_runs.gated_runs(gates) for stack in own.stacks):
+    for run, stack in ((gated, stack) for gated in sweep_runs.gated_runs(gates) for stack in gated.stacks):
         rows = run.last[run.last["stack"] == stack]
         left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
         names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
@@ -248,16 +248,16 @@ def _remaining(gates: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _lasting(roles: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    for own in role_sets(roles):
-        unpruned, *bars = own.bars
+    for roles_of_set in role_sets(roles):
+        unpruned, *bars = roles_of_set.bars
         lasting = []
         for name, count in unpruned.counts.items() if bars else ():
             share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
             # The run with the fewest heads that still has the role.
             last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
             record = {
-                "model": own.model,
-                "stack": own.stack,
+                "model": roles_of_set.model,
+                "stack": roles_of_set.stack,
                 "role": "no role" if name == NONE else name,
                 "heads with this role": count,
                 "fewest heads left while it occurs": Cell(str(last.left), str(last.left)) if last else Cell("never"),

@@ -78,7 +78,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
     title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{examples_told(rows)}{verdicts_told(rows)})"
-    single, titles = len(sets) == 1, [own.title for own in sets]
+    single, titles = len(sets) == 1, [panel_set.title for panel_set in sets]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))
     figure, drawn = panels(title, titles, width, abreast)
@@ -214,7 +214,7 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     abreast = min(_abreast(_ROLES_ABREAST), len(sets))
     slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
-    titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
+    titles = [f"{panel_set.model}, {panel_set.stack}" if panel_set.model else panel_set.stack for panel_set in sets]
     figure, drawn = panels(f"Roles {words}", titles, width, abreast)
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
         style.dress(axes, "penalty λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")

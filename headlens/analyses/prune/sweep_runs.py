@@ -69,10 +69,10 @@ def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
     rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=float_column(gates, "step"))
     runs = []
-    for (model, run), own in rows[rows["step"].notna()].groupby(["model", "run"], sort=False):
-        known = float_column(own, "penalty")
+    for (model, run), rows_of_run in rows[rows["step"].notna()].groupby(["model", "run"], sort=False):
+        known = float_column(rows_of_run, "penalty")
         penalty = float(next(iter(known[np.isfinite(known)]), np.nan))
-        runs.append(GatedRun(str(model), str(run), penalty, "", own))
+        runs.append(GatedRun(str(model), str(run), penalty, "", rows_of_run))
     models = list(dict.fromkeys(run.model for run in runs))
     runs.sort(key=lambda run: (models.index(run.model), np.isnan(run.penalty), run.penalty))
     penalties = {model: [run.penalty for run in runs if run.model == model] for model in models}
@@ -110,10 +110,10 @@ def snapshots(runs: Sequence[GatedRun], most: int = 5) -> list[int]:
 
     Half of the distance between two updates is time, half is by how much gates moved.
     """
-    steps = np.unique(np.concatenate([own.steps for own in runs])) if runs else np.array([], np.int64)
+    steps = np.unique(np.concatenate([run.steps for run in runs])) if runs else np.array([], np.int64)
     if len(steps) <= most:
         return [int(step) for step in steps]
-    moved = np.mean([np.interp(steps, own.steps, _moved(own)) for own in runs], axis=0)
+    moved = np.mean([np.interp(steps, run.steps, _moved(run)) for run in runs], axis=0)
     way = (steps - steps[0]) / (steps[-1] - steps[0]) + moved / (moved[-1] or 1.0)
     nearest = [int(np.abs(way - goal).argmin()) for goal in np.linspace(way[0], way[-1], most)]
     return [int(steps[place]) for place in sorted({*nearest, len(steps) - 1})]

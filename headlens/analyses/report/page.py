@@ -136,7 +136,7 @@ def render(sections: Sequence[RunSection]) -> str:
 def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     """Returns the short tables of all commands, which are read first."""
     by_command = {run.command: [r for r in runs if r.command == run.command] for run in runs}
-    return [table for command, own in by_command.items() for table in report_of(command).overviews(own)]
+    return [table for command, of_command in by_command.items() for table in report_of(command).overviews(of_command)]
 
 
 def _figures(sections: Sequence[RunSection]) -> list[dict[str, Any]]:

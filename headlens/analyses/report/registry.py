@@ -34,5 +34,5 @@ def reports() -> Registry[CommandReport]:
     """Returns all reports by command: `REPORT` in `report.py` of every analysis, and those of other packages."""
     packages = [p.name for p in iter_modules(headlens.analyses.__path__, f"{headlens.analyses.__name__}.") if p.ispkg]
     names = [f"{package}.report" for package in packages]
-    own: list[CommandReport] = [import_module(name).REPORT for name in names if find_spec(name) is not None]
-    return Registry(ENTRY_POINTS, {report.command: report for report in own}, CommandReport, "report")
+    built_in: list[CommandReport] = [import_module(name).REPORT for name in names if find_spec(name) is not None]
+    return Registry(ENTRY_POINTS, {report.command: report for report in built_in}, CommandReport, "report")

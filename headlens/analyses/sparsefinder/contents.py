@@ -31,8 +31,8 @@ def _tagged(store: QueryKeyStore, site: str, tags: list[str]) -> Iterator[tuple[
         sides = zip(*(next(sentences) for _ in batch.queries), strict=True)
         padded = (
             [
-                [numbers[tag] for tag, _ in zip(own, range(n), strict=True)] + [len(tags)] * (real.shape[1] - n)
-                for own, n in zip(side, real.sum(1).tolist(), strict=True)
+                [numbers[tag] for tag, _ in zip(side_tags, range(n), strict=True)] + [len(tags)] * (real.shape[1] - n)
+                for side_tags, n in zip(side, real.sum(1).tolist(), strict=True)
             ]
             for side, real in zip(sides, (batch.real_queries, batch.real_keys), strict=True)
         )
@@ -60,9 +60,9 @@ def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, cluste
     tags, counts = _tags(store, site), torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # (heads, clusters, side, tag)
     for batch, *tags_of_sides in _tagged(store, site, tags):
         found = []
-        for vectors, own in zip(fitted.projections(batch.queries, batch.keys), tags_of_sides, strict=True):
+        for vectors, side_tags in zip(fitted.projections(batch.queries, batch.keys), tags_of_sides, strict=True):
             nearest = clusters_of(vectors, fitted.centroids[clusters]).squeeze(-1)  # (batch, heads, tokens)
-            found.append((functional.one_hot(nearest, clusters).float().mT @ own[:, None]).sum(dim=0))
+            found.append((functional.one_hot(nearest, clusters).float().mT @ side_tags[:, None]).sum(dim=0))
         counts = counts + torch.stack(found[::-1], dim=2)
     rows = [
         (head, cluster, ("key", "query")[side], tags[tag], int(counts[head, cluster, side, tag]))

@@ -51,7 +51,9 @@ def graph_counts(weights: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCo
     exact = (hits == gold).all(dim=-1, keepdim=True) & real
     counted, totals = (hits, predicted, exact, weights * predicted), (gold, allowed, real, weights)
     # In double precision: float32 sums over long texts would lose small weights.
-    return GraphCounts(*(torch.stack([t.sum((2, 3), dtype=torch.float64) for t in own]) for own in (counted, totals)))
+    return GraphCounts(
+        *(torch.stack([t.sum((2, 3), dtype=torch.float64) for t in counts]) for counts in (counted, totals))
+    )
 
 
 class GraphMeans:

@@ -156,9 +156,9 @@ class PredictedGraphEdit(Edit):
         n, m = graph.shape[2:]
         # The key in the place of every query, or the last one: (batch, query).
         places = torch.arange(before, before + n, device=graph.device).minimum(real_keys.sum(dim=1, keepdim=True) - 1)
-        own = (places[..., None] == torch.arange(m, device=graph.device))[:, None]
+        in_place = (places[..., None] == torch.arange(m, device=graph.device))[:, None]
         # What padding looks at means nothing, but it has to look somewhere, too.
-        kept = graph | (alone & own) | ~real_queries[:, None, :, None]
+        kept = graph | (alone & in_place) | ~real_queries[:, None, :, None]
         if self._sparsity is not None:
             self._sparsity.add(context.site, kept, allowed, context.query.shape[1])
         return torch.where(kept, mask, torch.finfo(mask.dtype).min)

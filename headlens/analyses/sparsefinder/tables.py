@@ -135,13 +135,13 @@ class Findings:
         `examples`; with blocks `times`.
         """
         count, fitted = self.request.counted_clusters, self.swept.fitted
-        contents = joined_sites({s: cluster_contents(self.store, s, own, count) for s, own in fitted.items()})
+        contents = joined_sites({s: cluster_contents(self.store, s, fits, count) for s, fits in fitted.items()})
         clusters = {
-            site: cluster_predictor(own.centroids[count], own.projections, self.request.grid.top)
-            for site, own in fitted.items()
+            site: cluster_predictor(fits.centroids[count], fits.projections, self.request.grid.top)
+            for site, fits in fitted.items()
         }
         pairs, mentions = (
-            joined_sites({site: measured(self.store, site, own) for site, own in clusters.items()})
+            joined_sites({site: measured(self.store, site, fits) for site, fits in clusters.items()})
             for measured in (pos_pairs, antecedents)
         )
         levels = with_curves(self._points_with_metric()), with_curves(self.swept.heads, KEY_COLUMNS)
