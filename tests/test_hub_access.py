@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from types import SimpleNamespace
 from typing import Any
 
@@ -77,7 +78,10 @@ def no_proxy_and_not_offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     close_session()  # a session keeps the proxies it was made with
+    before = {*enumerate_threads()}
     yield
+    for thread in {*enumerate_threads()} - before:  # one that was given up would make a session for the next test
+        thread.join(60)
     close_session()
 
 
