@@ -149,7 +149,8 @@ def counts_text(rows: pd.DataFrame) -> str:
     counts = Counter(rows["verdict"])
     margin = amount_text(float(rows["margin"].iloc[0]), str(rows["metric"].iloc[0]))
     text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-    text = f"With a margin of {margin}, corrected for {len(rows)} heads: {text}"
+    each = " each alone" if counts[NOT_NEEDED] > 1 else ""
+    text = f"With a margin of {margin}, corrected for {len(rows)} heads{each}: {text}"
     wanted = rows.loc[rows["verdict"] == NOT_DECIDED, "n_to_decide"].dropna()
     if len(wanted):
         median = float(np.sort(wanted)[(len(wanted) - 1) // 2])

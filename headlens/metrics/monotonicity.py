@@ -29,18 +29,30 @@ class Monotonicity(MeanMetric):
             "share of steps",
             null=True,
         ),
+        MetricColumn(
+            "monotonicity_stays",
+            "Share of steps at which the most attended source token stays the same. `monotonicity` counts them, too: "
+            "that of a head fixed on one token is 1.",
+            unit="share of steps",
+            null=True,
+        ),
     )
     stacks = ("cross",)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Returns sums over sentences of steps between target tokens and of forward steps among them; (heads,) each."""
+        """Returns sums over sentences of steps between target tokens, of those not backwards and of those that stay."""
         steps = view.peaked[:, :, 1:] & view.peaked[:, :, :-1]
-        forward = (view.peak.key[:, :, 1:] >= view.peak.key[:, :, :-1]).to(view.weights.dtype)
-        return ratio_sums("monotonicity", view, forward, steps)
+        before, after = view.peak.key[:, :, :-1], view.peak.key[:, :, 1:]
+        forward = ratio_sums("monotonicity", view, (after >= before).to(view.weights.dtype), steps)
+        return forward | ratio_sums("monotonicity_stays", view, (after == before).to(view.weights.dtype), steps)
 
     def null(self, view: NullView) -> Mapping[str, Tensor]:
         """Returns the same of the null head, over all pairs of source tokens that a step may lead from and to."""
         share = view.peak_shares  # (batch, query, key)
         counted = share.sum(2) > 0
+        steps = counted[:, 1:] & counted[:, :-1]
         forward = (share[:, 1:] * share[:, :-1].cumsum(2)).sum(2)
-        return ratio_sums("monotonicity", view, forward[:, None], counted[:, 1:] & counted[:, :-1])
+        stays = (share[:, 1:] * share[:, :-1]).sum(2)
+        return ratio_sums("monotonicity", view, forward[:, None], steps) | ratio_sums(
+            "monotonicity_stays", view, stays[:, None], steps
+        )

@@ -25,6 +25,7 @@ COLUMN_WIDTH, FULL_WIDTH, TALLEST = 3.3, 7.0, 9.2
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
 _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 _CORPUS: ContextVar[str] = ContextVar("corpus", default="")
+_MASK: ContextVar[str] = ContextVar("mask", default="")
 _NAME = 2.0  # inches that the name of a corpus may have
 
 T = TypeVar("T")
@@ -68,14 +69,15 @@ def drawn_for(width: str) -> Iterator[None]:
         _PAGE.reset(before)
 
 
-def named_after(corpus: str, figures: Iterator[T]) -> Iterator[T]:
-    """Draws figures, whose titles name the corpus they were measured on."""
+def named_after(corpus: str, figures: Iterator[T], mask: str = "") -> Iterator[T]:
+    """Draws figures, whose titles name the corpus they were measured on, and the mask that models were under."""
     while True:
-        before = _CORPUS.set(corpus)
+        before = _CORPUS.set(corpus), _MASK.set(mask)
         try:
             drawn = next(figures, None)
         finally:
-            _CORPUS.reset(before)
+            _CORPUS.reset(before[0])
+            _MASK.reset(before[1])
         if drawn is None:
             return
         yield drawn
@@ -171,9 +173,10 @@ def further_lines(title: str, width: float) -> float:
 
 
 def _title(text: str, width: float) -> str:
-    if corpus := _CORPUS.get():
-        first, *more = text.split("\n")
-        text = "\n".join([f"{first}, corpus {_shortened(corpus, _letters(_NAME, TITLE_SIZE))}", *more])
+    first, *more = text.split("\n")
+    for what, name in (("corpus", _CORPUS.get()), ("under the mask", _MASK.get())):
+        first += f", {what} {_shortened(name, _letters(_NAME, TITLE_SIZE))}" if name else ""
+    text = "\n".join([first, *more])
     # Bold letters are wider than those that `fold` counts with
     return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
 

@@ -69,6 +69,11 @@ class RecordedRun:
         return str(self.corpus.get("name") or "")
 
     @property
+    def mask_name(self) -> str:
+        """Name of the mask that the models of the run were under; empty for models as they are."""
+        return str(mapping(self.record.get("mask")).get("name") or "")
+
+    @property
     def models(self) -> list[str]:
         """Names of the models, as tables have them."""
         known = [str(m["model"]) for m in map(mapping, _list(self.record.get("models"))) if m.get("model")]

@@ -44,6 +44,7 @@ class Run:
         warned_once: the warning of `warn_once`, if there was one.
         part: the part of corpora that is read, where other runs read the rest.
         merged: folders of the runs of all parts, whose sums are added up: no corpus is read then.
+        mask_name: of the mask that models are under; empty for models as they are.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class Run:
     warned_once: list[str] = field(default_factory=list)
     part: Processes | None = None
     merged: Sequence[Path] = ()
+    mask_name: str = ""
 
     @property
     def writes(self) -> bool:
@@ -118,7 +120,11 @@ class Run:
             self.warn(text)
 
     def masked(self, loaded: LoadedModel, options: MaskOptions) -> AbstractContextManager[None]:
-        """Returns a context in which the model runs under the mask of the options, if there is one."""
+        """Returns a context in which the model runs under the mask of the options, if there is one, which is told."""
+        if self.mask_name:
+            self.tell(
+                f"All numbers of {loaded.short_name} are under the mask {self.mask_name}, not of the model as it is."
+            )
         return under_mask(loaded.model, options, self.tell)
 
     def tell(self, text: str) -> None:
@@ -244,7 +250,8 @@ def open_run(
             raise OutputError(f"process {processes.rank} cannot see {path}.", "Name a shared folder with --out.")
         # The first process shows the path as the user gave it; the others know only the absolute one.
         shown_path = folder.path if folder is not None else path
-        run = Run(shown_path, folder, processes, (reporter if processes.first else None) or Reporter())
+        shown = (reporter if processes.first else None) or Reporter()
+        run = Run(shown_path, folder, processes, shown, mask_name=mask_facts.get("mask", {}).get("name", ""))
         stack.enter_context(_told(run))
         yield run
 

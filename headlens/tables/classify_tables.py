@@ -182,7 +182,12 @@ SCORES_OF_ROLES = TableSchema(
         *optional(
             number("needed", "The threshold; above baselines the largest of them and the margin."),
             number("null", "What a head with uniform attention has; empty where it is not known."),
-            count("above_threshold", "Heads that pass the threshold, whatever uniform attention has.", "heads"),
+            count(
+                "above_threshold",
+                "Heads that pass the threshold on enough instances (syntactic roles: significantly), whatever the null "
+                "head has.",
+                "heads",
+            ),
         ),
     ),
     ("model", "stack", "role"),

@@ -183,6 +183,10 @@ def test_classify_takes_masks(headlens: Headlens, tiny_bert: Path) -> None:
         done = headlens("classify", tiny_bert, *more)
         assert done.code == 0, done.err
         found[name] = pd.read_csv(f"{name}/heads.csv")
+        mask = json.loads(Path(name, "run.json").read_text())["mask"]["name"]
+        told = f"under the mask {mask}, not of the model as it is."
+        assert any(told in note for note in json.loads(Path(name, "run.json").read_text())["notes"])
+        assert told in " ".join(done.out.split())
     assert (found["near"]["to_self"] == 1).all()
     assert (found["none"]["to_self"] == 0).all()
 

@@ -238,8 +238,8 @@ def test_the_fast_kernel_gives_the_same_but_for_near_ties(name: str, request: py
     np.testing.assert_allclose(*distances, rtol=0, atol=1e-4)
 
 
-COUNTED = {"positional_offset", "positional_share", "self_share", "rare_top1", "rare_top2", "monotonicity", "tokens"}
-COUNTED |= {"same_word", "repeated_words"}
+COUNTED = {"positional_offset", "positional_share", "self_share", "rare_top1", "rare_top2", "tokens"}
+COUNTED |= {"same_word", "repeated_words", "monotonicity", "monotonicity_stays"}
 
 
 def test_heads(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:

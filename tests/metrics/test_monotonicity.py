@@ -12,9 +12,9 @@ from naive_samples import Seq, make_seq
 from headlens.metrics.monotonicity import Monotonicity
 
 
-def share(path: Sequence[int], target: Seq) -> float:
+def share(path: Sequence[int], target: Seq, column: str = "monotonicity") -> float:
     row = Row(one_hot(lambda q: path[q], len(path), 8), target, SENTENCE)
-    return float(columns(Monotonicity(), call([row], Setting("cross")))["monotonicity"])
+    return float(columns(Monotonicity(), call([row], Setting("cross")))[column])
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ def share(path: Sequence[int], target: Seq) -> float:
 )
 def test_paths(path: list[int], expected: float) -> None:
     assert share(path, make_seq(range(4))) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("path", "stays"), [([2, 2, 2, 2], 1), ([1, 2, 3, 4], 0), ([1, 1, 2, 1], 1 / 3)])
+def test_a_head_that_stays_on_one_token_is_told_apart(path: list[int], stays: float) -> None:
+    assert share(path, make_seq(range(4)), "monotonicity_stays") == pytest.approx(stays)
 
 
 def test_steps_over_special_tokens_do_not_count() -> None:

@@ -99,6 +99,7 @@ def test_a_step_of_cross_attention_counts_all_pairs_of_places() -> None:
     forward = [b >= a for a, b in product(range(4), repeat=2)]
     sums = measured(Monotonicity(), call([Row(uniform(3, 6), target, source)], Setting("cross")))
     assert sums[f"{NULL}monotonicity.x"][0] / sums[f"{NULL}monotonicity.n"][0] == pytest.approx(np.mean(forward))
+    assert sums[f"{NULL}monotonicity_stays.x"][0] / sums[f"{NULL}monotonicity_stays.n"][0] == pytest.approx(1 / 4)
 
 
 def test_a_linked_word_has_one_of_those_that_tie() -> None:

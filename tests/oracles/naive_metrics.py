@@ -78,14 +78,14 @@ def most_frequent(offsets: Iterable[int]) -> int:
     return min(counts, key=lambda d: (-counts[d], abs(d), d))
 
 
-def monotonicity(corpus: Corpus, layer: int, head: int) -> float:
-    """Share of neighbouring queries, none special, whose best key does not go back; NaN for self-attention."""
-    forward = []
+def steps(corpus: Corpus, layer: int, head: int) -> list[int]:
+    """By how many tokens the best key moves between neighbouring queries, none special; none for self-attention."""
+    moves = []
     for sample in corpus:
         best = best_keys(sample, layer, head)
         if not sample.is_self:
-            forward += [best[b] >= best[a] for a, b in pairwise(sorted(best)) if b == a + 1]
-    return mean(forward)
+            moves += [best[b] - best[a] for a, b in pairwise(sorted(best)) if b == a + 1]
+    return moves
 
 
 def row_entropy(row: Iterable[float]) -> float:
@@ -172,7 +172,8 @@ def head_metrics(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
         "to_prev": offset_mass(corpus, layer, head, -1),
         "to_next": offset_mass(corpus, layer, head, +1),
         "distance": distance(corpus, layer, head),
-        "monotonicity": monotonicity(corpus, layer, head),
+        "monotonicity": mean([move >= 0 for move in steps(corpus, layer, head)]),
+        "monotonicity_stays": mean([move == 0 for move in steps(corpus, layer, head)]),
     }
 
 

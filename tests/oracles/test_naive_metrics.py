@@ -63,6 +63,7 @@ def test_previous_token() -> None:
         "to_next": 0,
         "distance": 4 / 5,
         "monotonicity": nan,
+        "monotonicity_stays": nan,
         "punct_chance": nan,
         "mass_left": 3 / 5,
     }
@@ -191,6 +192,7 @@ def test_cross_attention() -> None:
     found = metrics(sample(one_hot([0, 2, 1, 1], 3), target, source, "cross", causal=True))
     expected = {
         "monotonicity": 2 / 3,  # 0 -> 2 goes on, 2 -> 1 goes back, 1 -> 1 stays
+        "monotonicity_stays": 1 / 3,
         "positional_offset": -1,  # offsets 0, +1, -1, -2: the nearest, then the negative
         "positional_share": 1 / 4,
         "to_first": 1 / 4,

@@ -58,6 +58,14 @@ def test_titles_name_the_corpus_and_only_those_of_figures_that_were_measured_on_
     assert seen == [(r"Heads, corpus en_\$ewt", "Other"), ("Heads, corpus en_\\$ewt\n(layer.head)", "Other")]
 
 
+def test_titles_name_the_mask_that_models_were_under() -> None:
+    for corpus, title in (("pud", "Heads, corpus pud, under the mask star"), ("", "Heads, under the mask star")):
+        (figure,) = named_after(corpus, iter([constrained_figure(5.0, 2.0, "Heads")]), "star")
+        assert figure.get_suptitle() == "Heads"  # made before
+        (figure,) = named_after(corpus, (constrained_figure(5.0, 2.0, text) for text in ["Heads"]), "star")
+        assert figure.get_suptitle() == title
+
+
 def luminance(colour: str) -> float:
     """Relative luminance as WCAG 2 spells it out, channel by channel."""
     total = 0.0

@@ -375,7 +375,7 @@ def _better_without(rows: pd.DataFrame) -> str:
     if len(rows) == 1:
         return f" Without {best}, {row['metric']} is significantly better: {value}."
     most = "among them" if near else "most so without"
-    which = f"Without each of {len(rows)} heads, {row['metric']} is significantly better, {most}"
+    which = f"Without any one of {len(rows)} heads, {row['metric']} is significantly better, {most}"
     return f" {which} {best}: {value}."
 
 

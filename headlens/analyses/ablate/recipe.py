@@ -16,7 +16,7 @@ import pandas as pd
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import FEWEST, AblateRequest
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
-from headlens.analyses.ablate.report import write_ablation
+from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
@@ -24,6 +24,8 @@ from headlens.findings.layer_smoothness import smoothness_notes, smoothness_tabl
 from headlens.findings.result_notes import cut_translations, left_out_notes, record_notes, were
 from headlens.findings.verdicts import tied
 from headlens.models.loading import LoadedModel
+from headlens.pages.command_report import write_results
+from headlens.plots.style import named_after
 from headlens.replay.modes import Mode
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
@@ -108,7 +110,8 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         facts = [f.facts for f in results.values()]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_ablation(run.folder, tables, figures=request.figures)
+                drawn = named_after("", ablation_figures(tables), run.mask_name)
+                write_results(run.folder, tables, drawn if request.figures else ())
                 arrays = {f"{name}/{key}": array for name, f in results.items() for key, array in f.arrays.items()}
                 # Given a path, numpy would choose the suffix.
                 with run.file("records.npz") as path, path.open("wb") as file:

@@ -11,7 +11,7 @@ from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_cu
 from headlens.findings import layer_smoothness
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
-from headlens.runs.folder import RunFolder
+from headlens.plots.style import named_after
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES
 
@@ -35,20 +35,6 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     if "pruning" in tables:
         yield "pruning", pruning_curve(tables["pruning"])
-
-
-def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
-    """Write every table as CSV, then, if wanted, every figure as PNG and SVG.
-
-    Args:
-        run: the folder, started.
-        tables: `ablation`, `examples`, and as far as there `smoothness` and `pruning`.
-        figures: whether to draw.
-    """
-    for name, frame in tables.items():
-        run.table(name, frame)
-    for name, figure in ablation_figures(tables) if figures else ():
-        run.figure(name, figure)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -90,7 +76,7 @@ REPORT = CommandReport(
     "ablate",
     tables=TABLES["ablate"],
     needed=("ablation",),
-    figures=lambda run: ablation_figures(run.tables),
+    figures=lambda run: named_after("", ablation_figures(run.tables), run.mask_name),
     captions=CAPTIONS,
     sources={name: (name,) for name in ("ablation", layer_smoothness.NAME, "pruning")}
     | dict.fromkeys(("side_by_side", "keep_only"), ("ablation",)),

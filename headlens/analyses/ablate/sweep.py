@@ -344,7 +344,7 @@ class InterimHeads:
         changed = sorted((head for head in deltas if abs(deltas[head]) > 0), key=lambda head: -abs(deltas[head]))
         preposition = "with only" if self.mode == "keep-only" else "without"
         if not changed:
-            return f"{self.metric} does not change {preposition} any head"
+            return f"{self.metric} does not change {preposition} any single head"
         alike: dict[str, list[Head]] = {}
         for head in changed:
             alike.setdefault(f"{deltas[head]:+.3f}", []).append(head)

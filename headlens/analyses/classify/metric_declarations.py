@@ -102,7 +102,7 @@ class MetricDeclaration:
                 continue
             same = (c.name for c in drawn if np.array_equal(values, float_column(heads, c.name), equal_nan=True))
             if (other := next(same, None)) is not None:
-                shown[other] += f",\nthe same {column.panel}"
+                shown[other] += f",\nalso {column.panel}"
             else:
                 drawn.append(column)
                 shown[column.name] = column.panel

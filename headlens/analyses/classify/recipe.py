@@ -158,7 +158,7 @@ def run_classify(
             if request.figures:
                 with run.reporter.status("drawing figures"):
                     drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps)
-                    write_results(run.folder, {}, named_after(summary.name, drawn))
+                    write_results(run.folder, {}, named_after(summary.name, drawn, run.mask_name))
             metrics = [asdict(declaration) for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)

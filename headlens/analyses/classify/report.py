@@ -267,7 +267,9 @@ REPORT = CommandReport(
     tables=TABLES["classify"],
     needed=("heads", "positions"),
     figures=lambda run: named_after(
-        run.corpus_name, classify_figures(run.tables, overviews.fewest(run), declarations_of(run), read_maps(run, str))
+        run.corpus_name,
+        classify_figures(run.tables, overviews.fewest(run), declarations_of(run), read_maps(run, str)),
+        run.mask_name,
     ),
     captions=_CAPTIONS,
     sources={

@@ -43,6 +43,10 @@ def probe_records(scores: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
+def _not_better(other: Mapping[str, Any]) -> str:
+    return "significantly worse" if other["delta_high"] < 0 else "not significantly better"
+
+
 def _offset(row: Mapping[Any, Any]) -> str:
     return "" if pd.isna(row["baseline_offset"]) else f" ({row['baseline_offset']:+.0f})"
 
@@ -61,7 +65,7 @@ def probe_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         both = pd.DataFrame({"weight": pd.concat([weights[name] for name in DIRECTIONS])})
         scale = centred_scale("weight in the probe", both, "weight", DIVERGING)
         title = "Weights of the attention probe" + "".join(
-            f"\n{model}: not significantly better than {other['method']}{_offset(other)}"
+            f"\n{model}: {_not_better(other)} than {other['method']}{_offset(other)}"
             for model, _, other, _ in _compared(tables)
             if not other["delta_low"] > 0
         )
@@ -86,8 +90,7 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         baseline = f"{other['method']}{_offset(other)}"
         sentences = probe.get("sentences", math.nan)  # older runs lack it
         of = "" if math.isnan(sentences) else f" of {counted(int(sentences), 'held-out sentence')}"
-        worse = "significantly worse" if other["delta_high"] < 0 else "not significantly better"
-        unclear = "" if other["delta_low"] > 0 else f"{worse} than {baseline}: "
+        unclear = "" if other["delta_low"] > 0 else f"{_not_better(other)} than {baseline}: "
         findings.append(
             f"{model}: {unclear}the attention of all heads together finds the governor of {share} % of "
             f"{probe['words']:.0f} words{of} (difference from {baseline}: {gain} percentage points)."

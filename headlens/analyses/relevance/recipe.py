@@ -74,7 +74,7 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         notes = result.notes + run.warnings
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                drawn = named_after(summary.name, relevance_figures(tables))
+                drawn = named_after(summary.name, relevance_figures(tables), run.mask_name)
                 write_results(run.folder, tables, drawn if request.figures else ())
             facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(result.encoding)}
             facts |= {"target": result.target, "conservation": _flows(result)}

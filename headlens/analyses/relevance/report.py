@@ -27,7 +27,7 @@ REPORT = CommandReport(
     "relevance",
     tables=TABLES["relevance"],
     needed=("relevance",),
-    figures=lambda run: named_after(run.corpus_name, relevance_figures(run.tables)),
+    figures=lambda run: named_after(run.corpus_name, relevance_figures(run.tables), run.mask_name),
     captions=CAPTIONS,
     sources=RELEVANCE_SOURCES,
     overviews=_overviews,

@@ -39,12 +39,12 @@ def test_the_heads_that_change_most() -> None:
     ]
     assert told(1.0, needed=(0, 1, 1, 1, 2))[0].endswith("without encoder.0.4 (-0.200), 3 heads (-0.100 each)")
     assert "changes most with only encoder.0.4" in told(1.0, mode="keep-only")[0]
-    assert told(1.0, needed=(0,) * 5)[0].endswith("accuracy does not change without any head")
+    assert told(1.0, needed=(0,) * 5)[0].endswith("accuracy does not change without any single head")
 
 
 def test_what_is_not_defined_yet_is_not_told() -> None:
     """Correlation of equal scores."""
-    assert told(1.0, task="stsb", needed=(0,) * 5)[0].endswith("pearson does not change without any head")
+    assert told(1.0, task="stsb", needed=(0,) * 5)[0].endswith("pearson does not change without any single head")
 
 
 @pytest.mark.parametrize(("seconds", "lines"), [(0.9, 0), (1.0, 2), (1.5, 2)])

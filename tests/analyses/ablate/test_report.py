@@ -12,11 +12,11 @@ from markupsafe import escape
 from tiers import rest_slow, rest_slow_rows
 
 from headlens.analyses.ablate.report import REPORT, ablation_figures
-from headlens.analyses.ablate.report import write_ablation as write
 from headlens.analyses.report.page import RunSection, render
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.findings.layer_smoothness import NAME, smoothness_table
+from headlens.pages.command_report import write_results
 from headlens.pages.self_contained import visible
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -113,7 +113,7 @@ def test_a_run_writes_its_tables_and_figures(tmp_path: Path, *, figures: bool) -
     tables = ablation_tables()
     with RunFolder.create(tmp_path / "run", command="ablate", model="demo") as folder:
         folder.start({})
-        write(folder, tables, figures=figures)
+        write_results(folder, tables, ablation_figures(tables) if figures else ())
         folder.finish({})
     read = read_recorded(tmp_path / "run", "run")
     REPORT.check(read)

@@ -122,8 +122,8 @@ def test_a_panel_that_is_drawn_once_has_the_names_of_all_measures_that_are_the_s
     figure = mass.figure(heads.assign(to_bos=heads["to_cls"], to_sep=[0.3, 0.1]))
     assert figure is not None
     titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
-    assert [" ".join(title.split()) for title in titles if title] == [
-        "m, encoder: to [CLS], the same to the beginning-of-sentence token",
+    assert [" ".join(title.split()).replace("of- ", "of-") for title in titles if title] == [
+        "m, encoder: to [CLS], also to the beginning-of-sentence token",
         "m, encoder: to [SEP]",
     ]
 

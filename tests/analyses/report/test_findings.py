@@ -120,7 +120,7 @@ def test_heads_without_which_a_task_is_better_are_no_losses() -> None:
         f"demo: none of 6 heads is significantly needed for sst2 on its own; the largest loss is without {names[1]}: "
     )
     assert text.endswith(
-        f" Without each of 2 heads, accuracy is significantly better, most so without {names[2]}: 0.975."
+        f" Without any one of 2 heads, accuracy is significantly better, most so without {names[2]}: 0.975."
     )
     (text,) = of("ablate", ablation=changed.assign(p_holm=[1.0, 0.01, 0.001, 1.0, 1.0, 1.0]))
     assert f"sst2 suffers most without {names[1]}: " in text
@@ -128,11 +128,11 @@ def test_heads_without_which_a_task_is_better_are_no_losses() -> None:
     better = changed.assign(delta=changed["delta"].clip(lower=0), value=changed["value"].clip(lower=0.875))
     (text,) = of("ablate", ablation=better)
     assert text.startswith("demo: without any one of 6 heads, sst2 has accuracy 0.875 or better on these examples.")
-    assert " Without each of 2 heads, accuracy is significantly better" in text
+    assert " Without any one of 2 heads, accuracy is significantly better" in text
     # A metric that is better when it is low.
     turned = {name: -changed[name] for name in ("delta", "ci_low", "ci_high")}
     (text,) = of("ablate", ablation=changed.assign(metric="loss", **turned))
-    assert f"Without each of 2 heads, loss is significantly better, most so without {names[2]}" in text
+    assert f"Without any one of 2 heads, loss is significantly better, most so without {names[2]}" in text
 
 
 def test_no_head_is_said_to_be_needed_where_no_change_is_significant() -> None:
