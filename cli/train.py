@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.training.options import FineTuneRequest
+from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.errors import counted
 
 from .command import analysis
@@ -39,4 +39,10 @@ def train(run: Any, request: Any, screen: Screen) -> str:
     following = ["headlens", "classify", str(run.folder / "model")]
     if isinstance(request, FineTuneRequest) and request.dev_data is not None:
         following = ["headlens", "ablate", str(run.folder / "model"), *request.data.as_options(request.dev_data)]
+    elif isinstance(request, TrainRequest) and request.corpus_options.target:
+        # Without them it would read sentences of the demo in what may be another language.
+        text, target = (
+            (request.dev, request.dev_target) if request.dev else (request.corpus, request.corpus_options.target)
+        )
+        following += ["--corpus", text, "--target", str(target)]
     return shlex.join([*following, *request.mask.as_options()])

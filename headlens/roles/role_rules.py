@@ -88,8 +88,9 @@ def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
         )
     passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
     shares = [
-        f"{row['role']} ({row['null']:.2f}, threshold {row['needed']:.2f}; {row['above_threshold']} of {row['heads']} "
-        f"heads pass that and {row['held']} {'holds' if row['held'] == 1 else 'hold'} the role)"
+        row["role"] + f" in {row['stack']}" * (len(parts) > 1) + f" ({row['null']:.2f}, threshold {row['needed']:.2f}; "
+        f"{row['above_threshold']} of {row['heads']} heads pass that and {row['held']} "
+        f"{'holds' if row['held'] == 1 else 'hold'} the role)"
         for row in passed.to_dict("records")
     ]
     if shares:

@@ -131,6 +131,7 @@ def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyP
     assert done.code == 0, done.err
     metrics = pd.read_csv("run/metrics.csv")
     assert metrics["metric"].tolist() == ["bleu", "chrf"]
+    assert "Next: headlens classify run/model --corpus a.txt --target b.txt" in done.out
     # How translations were found and compared.
     record = json.loads(Path("run/run.json").read_text())
     assert record["task"] == {"name": "translation", "beams": 4, "max_tokens": 256, "tokenizer": "13a"}
