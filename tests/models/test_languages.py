@@ -59,8 +59,8 @@ def test_what_models_read_is_what_transformers_makes_of_it(folders: dict[str, st
         shifted = shift_tokens_right(expected["labels"], 1, 2)[0]
     # NLLB's legacy order has the language last, which no decoder reads.
     assert name == "nllb-legacy" or language_tokens(own)[target] in shifted.tolist()[:2]
-    reader = CorpusReader.of(loaded, Example(sentence(SOURCE), sentence(TARGET)))
-    encoded = reader.encoder.encode(Example(sentence(SOURCE), sentence(TARGET)))
+    corpus_reader = CorpusReader.of(loaded, Example(sentence(SOURCE), sentence(TARGET)))
+    encoded = corpus_reader.encoder.encode(Example(sentence(SOURCE), sentence(TARGET)))
     assert encoded is not None
     assert encoded.target is not None
     assert list(encoded.source.ids) == expected["input_ids"][0].tolist()

@@ -27,7 +27,7 @@ class Elements(HTMLParser):
         self.found: list[tuple[str, dict[str, str | None]]] = []
         self.text: dict[str, list[str]] = {}
         self.open: list[str] = []
-        self.reader(html)
+        self.feed(html)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
