@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_every_option_and_every_column_is_documented() -> None:
     options, columns = ((ROOT / "docs" / "reference" / name).read_text() for name in ("options.md", "columns.md"))
     for name, command in commands().items():
+        assert f"\n## {name}\n" in options, f"{name} is missing. Run: python docs/make_reference.py"
         section = options.split(f"\n## {name}\n")[1].split("\n## ")[0]
         for own in command.options.values():
             assert (own.option.metavar or own.flag) in section if own.option.argument else own.flag in section, own.name
