@@ -84,10 +84,10 @@ class ListsOnce(_OfProgram, TyperCommand):
         except Exception as error:
             # Typer does not export the class of the error.
             refused = str(getattr(error, "option_name", "")).removeprefix("--")
-            found = next((o for o in declarations.values() if refused in o.former_names), None)
-            if found is None:
+            declaration = next((o for o in declarations.values() if refused in o.former_names), None)
+            if declaration is None:
                 raise
-            raise typer.BadParameter(found.moved(refused), ctx=ctx) from error
+            raise typer.BadParameter(declaration.moved(refused), ctx=ctx) from error
         for declared in declarations.values():
             if declared.option.former and values.get(declared.name) in declared.option.former:
                 declared.check(values[declared.name])
@@ -361,7 +361,7 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
         else:
             parts = [part.partition("=") for part in between.split(text) if part.strip()]
             pairs += [(time, name.strip(), value.strip() if mark else None) for name, mark, value in parts]
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     seen: set[tuple[int, str]] = set()
     for time, given, written in pairs:
         declaration = named.get(given.replace("-", "_"))
@@ -374,12 +374,12 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
             metavar = "NAME=VALUE,…" if not all(declaration.is_switch for declaration in options) else "NAME,…"
             raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {metavar} with names among {names}.")
         seen.add((time, declaration.name))
-        found[declaration.name] = _of_text(declaration, value) if isinstance(value, str) else value
+        values[declaration.name] = _of_text(declaration, value) if isinstance(value, str) else value
         try:
-            declaration.value(found[declaration.name])
+            declaration.value(values[declaration.name])
         except OptionError as error:
             raise OptionError(error.message, error.advice or f"Its default is {declaration.default}.") from error
-    return found
+    return values
 
 
 def _of_text(option: DeclaredOption, text: str) -> Any:

@@ -68,8 +68,8 @@ def system_error(error: Exception) -> OSError | None:
 
 def full_disk(error: Exception) -> str | None:
     """Returns what the system said of a full disk, where that is what an error came from."""
-    found = (e for e in error_chain(error) if isinstance(e, OSError) and e.errno in NO_SPACE)
-    return next((e.strerror for e in found), None)
+    causes = (e for e in error_chain(error) if isinstance(e, OSError) and e.errno in NO_SPACE)
+    return next((e.strerror for e in causes), None)
 
 
 def _advice(number: int | None) -> str:

@@ -46,14 +46,14 @@ def whole_numbers_and_ranges(given: Any) -> tuple[int, ...]:
     Raises:
         ValueError: if a part is no number and no range, or a range has no number or more than `_MOST`.
     """
-    found: dict[int, None] = {}
+    distinct: dict[int, None] = {}
     for part in names(given):
         match = _RANGE.fullmatch(part)
         first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if match is None or not 0 <= last - first < _MOST:
             raise ValueError(f"{part!r} is neither a whole number nor a range. Write 0,3,7 or 0-4.")
-        found |= dict.fromkeys(range(first, last + 1))
-    return tuple(found)
+        distinct |= dict.fromkeys(range(first, last + 1))
+    return tuple(distinct)
 
 
 def numbers(given: Any) -> tuple[float, ...]:
@@ -63,12 +63,12 @@ def numbers(given: Any) -> tuple[float, ...]:
         ValueError: if one of them is none.
     """
     try:
-        found = tuple(float(part) for part in names(given))
+        parsed = tuple(float(part) for part in names(given))
     except ValueError as error:
         raise ValueError(f"{given!r} is not a list of numbers. Write 0.03,0.1,0.3.") from error
-    if not all(map(math.isfinite, found)):
+    if not all(map(math.isfinite, parsed)):
         raise ValueError(f"{given!r} contains a number that is not finite.")
-    return found
+    return parsed
 
 
 def share(given: Any) -> float:

@@ -327,11 +327,11 @@ class CommandOptions:
     @property
     def groups(self) -> dict[str, list[DeclaredOption]]:
         """Declared options that the command line gives together, by the name of their group."""
-        found: dict[str, list[DeclaredOption]] = {}
+        by_group: dict[str, list[DeclaredOption]] = {}
         for declared_option in self.options.values():
             if declared_option.option.group and declared_option.option.command_line:
-                found.setdefault(declared_option.option.group, []).append(declared_option)
-        return found
+                by_group.setdefault(declared_option.option.group, []).append(declared_option)
+        return by_group
 
     def request(self, values: Mapping[str, Any]) -> Any:
         """Returns the request for the values of options by name, as `build` does.

@@ -123,13 +123,13 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The result in a notebook: what was found, what to know, and attention to be explored or the main figure."""
-        found = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
+        findings = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
         notes = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.notes)
         title = escape(visible_text(f"headlens {self.command} of {', '.join(self._recorded.models)}"))
         tables = escape(", ".join(f"{name} ({len(table)})" for name, table in self.tables.items()))
         parts = [
             f"<h4>{title}</h4>",
-            f"<ul>{found}</ul>" if found else "",
+            f"<ul>{findings}</ul>" if findings else "",
             f"<p>Tables: {tables}</p>" if tables else "",
         ]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]

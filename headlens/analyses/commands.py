@@ -14,9 +14,9 @@ from headlens.options import CommandOptions
 @cache
 def commands() -> dict[str, CommandOptions]:
     """Returns the commands by the name that is typed; nothing heavy is imported for them."""
-    found = {}
+    by_name = {}
     for package in iter_modules(headlens.analyses.__path__, f"{headlens.analyses.__name__}."):
         if package.ispkg and find_spec(f"{package.name}.options") is not None:
             command = import_module(f"{package.name}.options").COMMAND
-            found[command.name] = command
-    return found
+            by_name[command.name] = command
+    return by_name

@@ -151,9 +151,9 @@ def _sentencepiece(tokenizer: PreTrainedTokenizerBase, text: str, side: str) -> 
     tokens: list[str] = []
     spans: list[Span] = []
     for start, part, is_token in _parts(tokenizer, text):
-        found: dict[str, Any] = {"pieces": [part], "offsets": [(0, len(part))]} if is_token else encode(part)
-        tokens += found["pieces"]
-        spans += [(start + b, start + e) for b, e in _widen(found["pieces"], found["offsets"])]
+        encoded: dict[str, Any] = {"pieces": [part], "offsets": [(0, len(part))]} if is_token else encode(part)
+        tokens += encoded["pieces"]
+        spans += [(start + b, start + e) for b, e in _widen(encoded["pieces"], encoded["offsets"])]
     return tokens, spans
 
 

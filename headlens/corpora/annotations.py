@@ -163,17 +163,17 @@ class Annotator:
 
 def _segments(rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
     """Tells the tokens of two texts apart, see `Tokens.segment`; a sequence of which one text has no token is none."""
-    found = []
+    segments = []
     for row in rows:
         begin, end = row.between or (-1, -1)
         starts, ends = np.array(row.spans).T
         is_text = (np.array(row.kinds) & int(TokenKind.SPECIAL)) == 0
         sides = np.select([is_text & (ends <= begin), is_text & (starts >= end)], [0, 1], -1)
         is_pair = {0, 1} <= set(sides.tolist())
-        found.append(sides if is_pair else np.full(len(row), -1))
+        segments.append(sides if is_pair else np.full(len(row), -1))
         counts.pairs += is_pair
         counts.no_pair += not is_pair
-    return padded(found, -1)
+    return padded(segments, -1)
 
 
 def _links(examples: Sequence[EncodedExample], counts: AnnotationCounts) -> Tensor | None:
@@ -202,7 +202,7 @@ def _form_key(form: str) -> str | None:
 
 def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: AnnotationCounts) -> Tensor:
     """Lists the mentions of entities, see `Tokens.mentions`; the two texts of a pair name their entities apart."""
-    found: list[tuple[int, ...]] = []
+    mention_rows: list[tuple[int, ...]] = []
     for sentence, (row, own_forms) in enumerate(zip(rows, forms.tolist(), strict=True)):
         last = row.between[0] if row.between else len(row.sentence.text)
         entities: dict[tuple[str, bool], int] = {}
@@ -222,18 +222,18 @@ def _mentions(rows: Sequence[EncodedSequence], forms: Tensor, counts: Annotation
             place = bisect_left(units, unit)
             earlier = units[place - 1] if place else -1
             hits = [(other, entity) in mentions for other in (earlier, before[unit])]
-            found.append((sentence, unit, entity, firsts[entity] < unit, *hits))
-    return torch.tensor(found, dtype=torch.int64).view(-1, 6)
+            mention_rows.append((sentence, unit, entity, firsts[entity] < unit, *hits))
+    return torch.tensor(mention_rows, dtype=torch.int64).view(-1, 6)
 
 
 def _same_before(forms: Sequence[int]) -> list[int]:
     """Lists for every unit the last one before it that has the same form, -1 for none and for punctuation."""
     last: dict[int, int] = {}
-    found = []
+    previous = []
     for unit, form in enumerate(forms):
-        found.append(last.get(form, -1) if form >= 0 else -1)
+        previous.append(last.get(form, -1) if form >= 0 else -1)
         last[form] = unit
-    return found
+    return previous
 
 
 def _parts_of_speech(rows: Sequence[EncodedSequence]) -> Tensor:

@@ -208,10 +208,10 @@ def _entity_place(block: Sequence[Line], place: int) -> int:
     for line in block:
         if match := _ATTRIBUTES.fullmatch(line.text.strip()):
             names = match[1].lower().split("-")
-            found = [i for i, name in enumerate(names) if name in ("eid", "grp")]
-            if not found:
+            places = [i for i, name in enumerate(names) if name in ("eid", "grp")]
+            if not places:
                 raise _FaultError("global.Entity names no attribute eid or GRP, the name of an entity", line.number)
-            place = found[0]
+            place = places[0]
     return place
 
 

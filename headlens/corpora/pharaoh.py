@@ -110,5 +110,5 @@ class AlignedCorpus(CorpusView):
 
 def between_spaces(sentence: Sentence) -> Sentence:
     """Returns a sentence whose words stand between spaces, as those that were tokenized before do."""
-    found = re.finditer(r"\S+", sentence.text)
-    return Sentence(sentence.text, tuple(Word(m[0], *m.span()) for m in found), sentence.id)
+    matches = re.finditer(r"\S+", sentence.text)
+    return Sentence(sentence.text, tuple(Word(m[0], *m.span()) for m in matches), sentence.id)

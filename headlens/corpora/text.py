@@ -90,7 +90,7 @@ def distinct_names(names: Sequence[str], files: Sequence[str | Path]) -> list[st
         files: the files, in the same order.
     """
     paths, whole = [str(file) for file in files], [Path(file).name for file in files]
-    return next(list(found) for found in (names, whole, paths) if len(set(found)) == len(set(paths)))
+    return next(list(candidates) for candidates in (names, whole, paths) if len(set(candidates)) == len(set(paths)))
 
 
 def file_kind(path: str | Path) -> str:

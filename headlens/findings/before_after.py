@@ -69,11 +69,11 @@ def pruned_findings(pair: PrunedPair) -> list[str]:
             for role in roles_present(rows["role_before"])
         ]
         went = "was removed" if gone == 1 else "were removed"
-        found = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {went}."]
+        texts = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {went}."]
         if len(left):
-            found[0] += f" The heads left, by their earlier role: {', '.join(by_role)}."
-            found += [_changed_roles(left), _changed_confidence(left)]
-        sentences += [f"{pair.after}, {stack}: {text}" for text in found]
+            texts[0] += f" The heads left, by their earlier role: {', '.join(by_role)}."
+            texts += [_changed_roles(left), _changed_confidence(left)]
+        sentences += [f"{pair.after}, {stack}: {text}" for text in texts]
     return sentences
 
 

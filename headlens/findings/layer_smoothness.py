@@ -55,11 +55,11 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
             grid = np.asarray(scatter_grid(part.rows, float_column(part.rows, quantity)), np.float64)
             grid = grid[np.isfinite(grid).any(axis=1)]
             size = {"layers": len(grid), "heads": int(np.isfinite(grid).sum())}
-            found = {name: statistic(grid, seed=seed) for name, statistic in STATISTICS.items()}
-            for name, smoothness in found.items():
+            by_statistic = {name: statistic(grid, seed=seed) for name, statistic in STATISTICS.items()}
+            for name, smoothness in by_statistic.items():
                 key = dict(zip(SMOOTHNESS.identity, (part.model, "", part.stack, quantity, name), strict=True))
                 rows.append(key | size | vars(smoothness))
-            correlations.setdefault(part.stack, []).append((part.model, found["depth_correlation"]))
+            correlations.setdefault(part.stack, []).append((part.model, by_statistic["depth_correlation"]))
         for stack, models in correlations.items():
             for (first, one), (second, other) in combinations(models, 2):
                 key = dict(zip(SMOOTHNESS.identity, (second, first, stack, quantity, "depth_correlation"), strict=True))

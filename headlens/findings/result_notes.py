@@ -147,8 +147,8 @@ def cut_translations(task: Task, records: Floats) -> int:
 
 
 def _column(task: Task, records: Floats, name: str) -> Floats | None:
-    found: Floats | None = records[:, task.columns.index(name)] if name in task.columns else None
-    return found
+    column: Floats | None = records[:, task.columns.index(name)] if name in task.columns else None
+    return column
 
 
 def reading_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:

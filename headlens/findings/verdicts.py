@@ -62,14 +62,14 @@ def with_verdicts(rows: pd.DataFrame, margin: Margin) -> pd.DataFrame:
     """
     p_holm, p_margin_holm = (holm(float_column(rows, name)) for name in ("p_value", "p_margin"))
     sign = 1 if margin.lower_is_better else -1
-    found = [
+    verdicts = [
         verdict(loss=sign * delta, p_loss=loss, p_margin=below)
         for delta, loss, below in zip(float_column(rows, "delta"), p_holm, p_margin_holm, strict=True)
     ]
-    open_ones = np.array([one == NOT_DECIDED for one in found], bool)
+    open_ones = np.array([one == NOT_DECIDED for one in verdicts], bool)
     numbers = np.where(open_ones, float_column(rows, "n_to_decide"), np.nan)
     added: dict[str, Any] = {"p_holm": p_holm, "p_margin_holm": p_margin_holm, "margin": margin.size}
-    return rows.assign(**added, verdict=pd.Series(found, rows.index, object), n_to_decide=numbers)
+    return rows.assign(**added, verdict=pd.Series(verdicts, rows.index, object), n_to_decide=numbers)
 
 
 def without_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
@@ -95,12 +95,12 @@ def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> p
         families: columns that rows of one family have in common beside the metric, and with it their baseline.
     """
     rows = table[table["margin"].notna()]
-    found = [
+    frames = [
         with_verdicts(family, Margin(float(family["margin"].iloc[0]), str(key[0]) in LOWER_IS_BETTER))
         for key, family in rows.groupby(["metric", *families], sort=False, dropna=False)
     ]
     columns = list(SWEEP_VERDICT)
-    verdicts = pd.concat(found)[columns] if found else pd.DataFrame(columns=columns, dtype=float)
+    verdicts = pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns, dtype=float)
     return table.drop(columns=columns).join(verdicts)[list(table.columns)]
 
 

@@ -207,8 +207,8 @@ def compared_with(
     """
     theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
     tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests)
-    found = paired_comparison(task, metric, theirs, draws, tested).of(records)
-    values = (found.delta, found.low, found.high, found.p_value, found.p_margin, tested.size, found.n_to_decide)
+    paired = paired_comparison(task, metric, theirs, draws, tested).of(records)
+    values = (paired.delta, paired.low, paired.high, paired.p_value, paired.p_margin, tested.size, paired.n_to_decide)
     compared = dict(zip(COMPARED, values, strict=True))
     silent = task.constant(theirs, metric) and task.constant(records, metric)
     return compared | dict.fromkeys(UNCORRECTED, np.nan) if silent else compared

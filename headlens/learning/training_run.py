@@ -190,22 +190,22 @@ def checkpoint_note(
     evaluations: Sequence[Mapping[str, float]], main: str, *, higher_is_better: bool = False, even: float = math.nan
 ) -> tuple[int, str]:
     """Returns the update whose weights were kept, the first of those that are equally good, and what to say of it."""
-    scores = [score(found, main, higher_is_better=higher_is_better) for found in evaluations]
-    equal, found = scores.count(max(scores)), evaluations[scores.index(max(scores))]
+    scores = [score(evaluation, main, higher_is_better=higher_is_better) for evaluation in evaluations]
+    equal, evaluation = scores.count(max(scores)), evaluations[scores.index(max(scores))]
     one = "the one" if equal == 1 else f"the first of {equal}"
-    which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(found[main])})"
+    which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(evaluation[main])})"
     than = "" if math.isnan(even) else f"; chance level, guessing evenly, {number_text(even)}"
-    note = f"The checkpoint is that of update {int(found['step'])}, {one} with the {which}{than}."
+    note = f"The checkpoint is that of update {int(evaluation['step'])}, {one} with the {which}{than}."
     if len(evaluations) > 1:
         note += (
             f" The same examples chose it among {len(evaluations)} evaluations: what it achieves on them is optimistic."
         )
-    return int(found["step"]), note
+    return int(evaluation["step"]), note
 
 
-def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:
+def score(evaluation: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:
     """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
-    value = found[main] if higher_is_better else -found[main]
+    value = evaluation[main] if higher_is_better else -evaluation[main]
     return -math.inf if math.isnan(value) else value
 
 

@@ -84,12 +84,12 @@ def fetched(tensors: Sequence[Tensor]) -> list[Array]:
     together: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for number, tensor in enumerate(tensors):
         together.setdefault((tensor.device, tensor.dtype), []).append(number)
-    found: dict[int, Array] = {}
+    arrays: dict[int, Array] = {}
     for numbers in together.values():
         parts = [tensors[i].detach() for i in numbers]
         pieces = torch.split(torch.cat([part.reshape(-1) for part in parts]).cpu(), [part.numel() for part in parts])
-        found |= {i: piece.view(part.shape).numpy() for i, part, piece in zip(numbers, parts, pieces, strict=True)}
-    return [found[i] for i in range(len(tensors))]
+        arrays |= {i: piece.view(part.shape).numpy() for i, part, piece in zip(numbers, parts, pieces, strict=True)}
+    return [arrays[i] for i in range(len(tensors))]
 
 
 def _grow(grown: dict[Key, Array], key: Key, value: Array, done: Mapping[Key, Array]) -> None:

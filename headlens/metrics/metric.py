@@ -150,12 +150,12 @@ class Metric(ABC):
     def null_table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The columns `<name>_null` of heads.csv, alike for all heads of a stack; None where there are none."""
         names = [column.name for column in self.columns if column.null]
-        found: dict[Site, Mapping[str, Array]] = {}
+        null_columns: dict[Site, Mapping[str, Array]] = {}
         for site, site_sums in sums.items() if names else ():
             if null := {name.removeprefix(NULL): value for name, value in site_sums.items() if name.startswith(NULL)}:
                 columns = self.head_columns(null)
-                found[site] = {f"{name}_null": np.repeat(columns[name], len(site.heads)) for name in names}
-        return _table(found)
+                null_columns[site] = {f"{name}_null": np.repeat(columns[name], len(site.heads)) for name in names}
+        return _table(null_columns)
 
     def head_table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The metric's part of heads.csv; None if it has none, or nothing was measured.
@@ -391,8 +391,8 @@ class Statistics(Observer):
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
-        found = {m.name: _finite(m, told(m, "compute", m.table, self.sums(m))) for m in self.metrics}
-        return {name: table for name, table in found.items() if table is not None}
+        computed = {m.name: _finite(m, told(m, "compute", m.table, self.sums(m))) for m in self.metrics}
+        return {name: table for name, table in computed.items() if table is not None}
 
     def more_tables(self) -> dict[str, pd.DataFrame]:
         """The tables that are not about heads, of all metrics."""
@@ -417,7 +417,7 @@ class Statistics(Observer):
 
     def head_tables(self) -> list[HeadTable]:
         """The parts of heads.csv, of every metric that fills columns of it."""
-        found = [_finite(m, told(m, "compute", m.head_table, self.sums(m))) for m in self.metrics]
+        tables = [_finite(m, told(m, "compute", m.head_table, self.sums(m))) for m in self.metrics]
         # last in heads.csv
-        found += [_finite(m, told(m, "compute", m.null_table, self.sums(m))) for m in self.metrics]
-        return [table for table in found if table is not None]
+        tables += [_finite(m, told(m, "compute", m.null_table, self.sums(m))) for m in self.metrics]
+        return [table for table in tables if table is not None]

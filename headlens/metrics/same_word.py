@@ -80,7 +80,7 @@ def form_facts(queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, tuple[Ten
         whether there is another occurrence of the row's form, and the share of words that are one, (rows,) each.
     """
     assert keys.forms is not None
-    chosen, words, found = plan(queries, keys), (keys.n_pieces > 0).long(), repeats(keys.forms)
+    chosen, words, repeated = plan(queries, keys), (keys.n_pieces > 0).long(), repeats(keys.forms)
     sentence, word = chosen.sentence, chosen.word
 
     def reached(others: Tensor, available: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,5 +89,5 @@ def form_facts(queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, tuple[Ten
 
     form_at = torch.where(places(keys).starts, keys.forms.gather(1, keys.word.clamp(min=0)), -1)
     all_words = words.sum(1, keepdim=True).expand_as(words)
-    so_far = reached(found.earlier, words.cumsum(1))
-    return keys.forms[sentence, word], form_at, reached(found.others, all_words), so_far
+    so_far = reached(repeated.earlier, words.cumsum(1))
+    return keys.forms[sentence, word], form_at, reached(repeated.others, all_words), so_far

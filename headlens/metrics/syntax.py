@@ -148,8 +148,8 @@ class Syntax(Metric):
         if (correct := sums.get(f"{NULL}correct")) is None:
             return np.full(math.prod(shape), np.nan)
         with np.errstate(invalid="ignore"):
-            found: Array = np.broadcast_to(correct.sum(3) / sums["n"].sum(2), shape).ravel()
-        return found
+            accuracy: Array = np.broadcast_to(correct.sum(3) / sums["n"].sum(2), shape).ravel()
+        return accuracy
 
 
 @once_per_batch

@@ -70,16 +70,16 @@ class CheckpointFiles:
             ModelError: if a file that the index of the others names is not there.
             ValueError: if the index lists what is no file beside it.
         """
-        found: dict[str, bool] = {}
+        is_integer: dict[str, bool] = {}
         for path in self._weight_files():
             if path.suffix == ".safetensors":
                 with safe_open(path, "pt") as file:
-                    found |= {name: file.get_slice(name).get_dtype()[0] in "IU" for name in file.keys()}  # noqa: SIM118
+                    is_integer |= {name: file.get_slice(name).get_dtype()[0] in "IU" for name in file.keys()}  # noqa: SIM118
             else:
                 stored = torch.load(path, map_location="meta", weights_only=True)
                 tensors = {name: tensor for name, tensor in stored.items() if isinstance(tensor, Tensor)}
-                found |= {n: not t.is_floating_point() and t.dtype != torch.bool for n, t in tensors.items()}
-        return found
+                is_integer |= {n: not t.is_floating_point() and t.dtype != torch.bool for n, t in tensors.items()}
+        return is_integer
 
     def _weight_files(self) -> list[Path]:
         """Returns the files that transformers takes the weights of; none where it finds none."""

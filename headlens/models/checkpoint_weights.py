@@ -71,8 +71,8 @@ def read_weights(name: str, kind: Any, read: Read) -> tuple[PreTrainedModel, fro
         notes.append(f"The names of all weights begin with {prefix!r}, which was stripped." if prefix else "")
     left = _beside(model, report)
     if model.base_model is model and left:
-        if (found := _with_head(model, partial(read, **renamed))) is not None:
-            model, report = found
+        if (with_head := _with_head(model, partial(read, **renamed))) is not None:
+            model, report = with_head
             notes.append(
                 f"config.json names no head; judging by its weights, the model is a {type(model).__name__}. If it "
                 'is another class, name it there ("architectures").'
@@ -288,8 +288,8 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     named = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
     if not (wanted := [k.removeprefix(base) for k in named]):
         return None
-    found = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
-    fitting = sorted(p for p in found if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))
+    prefixes = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
+    fitting = sorted(p for p in prefixes if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))
     if len(fitting) > 1:
         raise ModelError(
             f"{name}: the checkpoint holds several models, whose names begin with {' and '.join(map(repr, fitting))}.",
@@ -309,17 +309,17 @@ def _with_head(model: PreTrainedModel, read: Read) -> tuple[PreTrainedModel, dic
     """The model with the head that its checkpoint has weights for; None if no class of transformers fits."""
     counts: dict[Any, int] = {}
     for kind in _kinds(model):
-        found = read(kind, ignore_mismatched_sizes=True)
-        sizes = {shape[0] for _, shape, _ in found[1].get("mismatched_keys", ())}
-        if not sizes and _fits(*found):
-            return found
+        loaded = read(kind, ignore_mismatched_sizes=True)
+        sizes = {shape[0] for _, shape, _ in loaded[1].get("mismatched_keys", ())}
+        if not sizes and _fits(*loaded):
+            return loaded
         if len(sizes) == 1:
             counts[kind] = sizes.pop()
     if not has_unnamed_classes(model.config):
         return None
     # Where config.json says nothing of classes, the checkpoint may have another number of them than is usual.
     others = (read(kind, ignore_mismatched_sizes=True, classes=count) for kind, count in counts.items())
-    return next((found for found in others if not found[1].get("mismatched_keys") and _fits(*found)), None)
+    return next((loaded for loaded in others if not loaded[1].get("mismatched_keys") and _fits(*loaded)), None)
 
 
 def _without_a_part(left: Sequence[str], model: PreTrainedModel) -> list[str]:

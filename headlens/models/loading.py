@@ -318,7 +318,7 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
         # Weights that the checkpoint does not have are random, and the same every time.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            found: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
+            loaded: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
                 files.place,
                 config=copied,
                 dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
@@ -327,7 +327,7 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
                 **files.trusting,
                 **more,
             )
-        return found[0], whole_report(*found, stored, more.get("key_mapping", {}))
+        return loaded[0], whole_report(*loaded, stored, more.get("key_mapping", {}))
 
     return read
 

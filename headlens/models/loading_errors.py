@@ -154,8 +154,10 @@ def _is_no_object(name: str) -> bool:
 
 def _without_weights(name: str) -> ModelError:
     folder = Path(name).expanduser()
-    found = ((path.name, advice) for pattern, advice in _OTHER_WEIGHTS.items() for path in sorted(folder.glob(pattern)))
-    for file, advice in found:
+    other_files = (
+        (path.name, advice) for pattern, advice in _OTHER_WEIGHTS.items() for path in sorted(folder.glob(pattern))
+    )
+    for file, advice in other_files:
         return ModelError(f"{name} has no weights that headlens reads; it has {file}.", advice)
     return ModelError(f"{name} has no weights.", "Save the model there with save_pretrained.")
 
@@ -204,12 +206,12 @@ def _configs(folder: Path) -> list[Path]:
 def _below(folder: Path, file: str) -> list[Path]:
     """Files of this name in the folders below one, at most three deep, in the order of the numbers in their names."""
     patterns = ("/".join(["*"] * depth) + f"/{file}" for depth in (1, 2, 3))
-    found: list[Path] = []
+    paths: list[Path] = []
     with suppress(OSError):
         for pattern in patterns:
-            found += islice(folder.glob(pattern), _MOST_FOUND)
-    order = {path: [int(n) if n.isdecimal() else n for n in re.split(r"(\d+)", str(path))] for path in found}
-    return sorted(found, key=order.__getitem__)
+            paths += islice(folder.glob(pattern), _MOST_FOUND)
+    order = {path: [int(n) if n.isdecimal() else n for n in re.split(r"(\d+)", str(path))] for path in paths}
+    return sorted(paths, key=order.__getitem__)
 
 
 def _json(path: Path) -> dict[str, Any]:

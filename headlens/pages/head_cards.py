@@ -283,7 +283,7 @@ def _in_grid(models: Mapping[str, _Model], rows: pd.DataFrame) -> Iterator[tuple
 
 def _first(model: _Model, findings: Sequence[str]) -> list[Any]:
     """The first head of the model's grid that findings name, or that with the largest number; differences go first."""
-    for name, layer, head in (found for text in findings for found in _NAMED.findall(text)):
+    for name, layer, head in (mention for text in findings for mention in _NAMED.findall(text)):
         size = model.stacks.get(name, [0, 0])
         if int(layer) < size[0] and int(head) < size[1] and f"{name}.{layer}.{head}" not in model.removed:
             return [name, int(layer), int(head)]

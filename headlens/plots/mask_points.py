@@ -59,14 +59,14 @@ class MaskCurve(NamedTuple):
 
 def mask_curves(rows: pd.DataFrame) -> list[MaskCurve]:
     """Returns the curves among the masks of a model, task and metric, as `draw_masks` draws them."""
-    found = []
+    curves = []
     for number, (name, strengths) in enumerate(sweeps(rows["pattern"]).items()):
         for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
             where = "" if layers == "all" else f", layers {layers}"
             run, _, order = name.partition("@")
             label = f"{run}{where}: {_ORDERS.get(order, order)} kept" if order else f"{name}{where}, by λ"
-            found.append(MaskCurve(label, part, strengths, _CURVES[number % len(_CURVES)]))
-    return found
+            curves.append(MaskCurve(label, part, strengths, _CURVES[number % len(_CURVES)]))
+    return curves
 
 
 def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:

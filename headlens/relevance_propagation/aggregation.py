@@ -69,34 +69,34 @@ class RelevanceSums:
         self.seed = seed
         self.totals = Accumulator()
 
-    def add(self, found: HeadRelevance, keys: Sequence[str]) -> None:
+    def add(self, relevance: HeadRelevance, keys: Sequence[str]) -> None:
         """Count a batch, as a whole or not at all.
 
         Args:
-            found: of the batch.
+            relevance: of the batch.
             keys: one for each example, the same wherever it is met (`EncodedExample.key`).
 
         Raises:
             ValueError: if there are not as many keys as examples.
         """
-        self.hold(found, keys)
+        self.hold(relevance, keys)
         self.totals.commit()
 
-    def hold(self, found: HeadRelevance, keys: Sequence[str]) -> None:
+    def hold(self, relevance: HeadRelevance, keys: Sequence[str]) -> None:
         """Do everything of `add` that may fail: the batch counts once `totals.commit` is called.
 
         Raises:
             ValueError: if there are not as many keys as examples.
         """
-        if len(keys) != len(found.start):
-            raise ValueError(f"{len(keys)} keys for {len(found.start)} examples")
+        if len(keys) != len(relevance.start):
+            raise ValueError(f"{len(keys)} keys for {len(relevance.start)} examples")
         draws = torch.from_numpy(Draws.of(keys, self.replicates, self.seed).counts).double()
-        for site, raw in found.raw.items():
+        for site, raw in relevance.raw.items():
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
-        ends = {name: torch.tensor(getattr(found, name), dtype=torch.float64) for name in ("inputs", "biases")}
-        self.totals.add(_FLOW, "all", {"start": found.start.sum()} | ends)
-        squares = {"count": torch.tensor(len(found.outputs)), "square": found.outputs.square().sum(dim=0)}
-        self.totals.add(_OUTPUTS, "all", {"sum": found.outputs.sum(dim=0)} | squares)
+        ends = {name: torch.tensor(getattr(relevance, name), dtype=torch.float64) for name in ("inputs", "biases")}
+        self.totals.add(_FLOW, "all", {"start": relevance.start.sum()} | ends)
+        squares = {"count": torch.tensor(len(relevance.outputs)), "square": relevance.outputs.square().sum(dim=0)}
+        self.totals.add(_OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0)} | squares)
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -128,16 +128,16 @@ class RelevanceSums:
         NaN where no example is left in a mean. Those of two rules over one corpus are paired: a replicate drew the same
         examples for both.
         """
-        found, totals = {}, self.totals.of(_HEADS)
+        site_means, totals = {}, self.totals.of(_HEADS)
         for site in (site for site in self.sites if str(site) in totals):
             sums = totals[str(site)]
             name, count = ("raw", "examples") if raw else ("share", "kept")
             drawn = sums["drawn" if raw else "drawn_kept"]
             shares = np.vstack([sums[name], sums[f"drawn_{name}"]])
-            found[site] = ratio(shares, np.append(sums[count], drawn)[:, None])
+            site_means[site] = ratio(shares, np.append(sums[count], drawn)[:, None])
             if sums[count] < FEWEST:
-                found[site][1:] = np.nan
-        return found
+                site_means[site][1:] = np.nan
+        return site_means
 
     @property
     def identical(self) -> int:

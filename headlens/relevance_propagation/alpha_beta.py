@@ -178,11 +178,11 @@ class ExplicitLinear(torch.autograd.Function):
         used = r.any(dim=0)
         weight = ctx.weight[used]
         share = torch.zeros(()) if ctx.bias is None else ctx.bias[used, None] / x.shape[-1]
-        found = torch.zeros_like(tokens)
+        distributed = torch.zeros_like(tokens)
         rows = max(1, _CHUNK // max(1, weight.numel()))
         for part in torch.split(r.any(dim=1).nonzero()[:, 0], rows):
-            found[part] = distribute(weight * tokens[part, None, :] + share.to(x), r[part][:, used])
-        return rescale_all(rescale(found, r), r).view_as(x), None, None
+            distributed[part] = distribute(weight * tokens[part, None, :] + share.to(x), r[part][:, used])
+        return rescale_all(rescale(distributed, r), r).view_as(x), None, None
 
 
 class ExplicitNorm(torch.autograd.Function):
@@ -210,8 +210,8 @@ class ExplicitNorm(torch.autograd.Function):
         jacobian = torch.eye(n).to(x) - 1 / n - normed[:, :, None] * normed[:, None, :] / n
         jacobian = jacobian * (inverse if ctx.weight is None else inverse * ctx.weight)[:, :, None]
         share = torch.zeros(()).to(x) if ctx.bias is None else ctx.bias[:, None] / n
-        found = distribute(jacobian * x[:, None, :] + share, r)
-        return rescale_all(rescale(found, r), r).view_as(ctx.saved_tensors[0]), None, None, None, None
+        distributed = distribute(jacobian * x[:, None, :] + share, r)
+        return rescale_all(rescale(distributed, r), r).view_as(ctx.saved_tensors[0]), None, None, None, None
 
 
 def distribute(contributions: Tensor, relevance: Tensor) -> Tensor:
@@ -246,15 +246,15 @@ class ExplicitAttention(torch.autograd.Function):
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor | None, ...]:
         """Positive and negative parts apart: one row of the Jacobian at a time, for all heads at once."""
         values = _by_head(ctx.inputs).detach()
-        found = torch.zeros_like(values)
+        total = torch.zeros_like(values)
         for query, neuron in relevance.ne(0).any(dim=2).any(dim=0).nonzero().tolist():
             chosen = torch.zeros_like(ctx.output)
             chosen[:, query, :, neuron] = 1
             # How this neuron of every row and head changes with the inputs of the same head.
             rows = torch.autograd.grad(ctx.output, ctx.inputs, chosen, retain_graph=True, materialize_grads=True)
-            found += distribute((_by_head(rows) * values)[:, None, :], relevance[:, query, :, neuron].reshape(-1, 1))
+            total += distribute((_by_head(rows) * values)[:, None, :], relevance[:, query, :, neuron].reshape(-1, 1))
         outputs = relevance.transpose(1, 2).flatten(0, 1).flatten(1)
-        scaled = rescale_all(rescale(found, outputs), outputs)
+        scaled = rescale_all(rescale(total, outputs), outputs)
         parts = torch.split(scaled, [prod(t.shape[2:]) for t in ctx.inputs], dim=1)
         return *(p.reshape(t.shape) for p, t in zip(parts, ctx.inputs, strict=True)), None
 

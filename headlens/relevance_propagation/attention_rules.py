@@ -85,7 +85,7 @@ class HeadOutputs(Edit):
     edits_mask = True
 
     def __init__(self, rule: AttentionRule, reading: Read, tracer: Tracer) -> None:
-        self.found: dict[Site, Tensor] = {}
+        self.relevance: dict[Site, Tensor] = {}
         self._rule, self._reading, self._tracer = rule, reading, tracer
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
@@ -109,8 +109,8 @@ class HeadOutputs(Edit):
 
     def take(self, sites: Sequence[Site], rows: int) -> dict[Site, Tensor]:
         """What was read since the last time, (rows, heads) in double precision on the CPU; zeros where no path led."""
-        found, self.found = self.found, {}
-        return {s: found.get(s, torch.zeros(())).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
+        relevance, self.relevance = self.relevance, {}
+        return {s: relevance.get(s, torch.zeros(())).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
 
     def _keep(self, site: Site, output: Tensor, gradient: Tensor) -> None:
-        self.found[site] = self._reading(gradient, output)
+        self.relevance[site] = self._reading(gradient, output)

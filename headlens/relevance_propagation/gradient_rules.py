@@ -54,8 +54,8 @@ class ConservationLedger:
             gradient: what starts at each of its elements; ones by default.
         """
         begun = torch.ones_like(start) if gradient is None else gradient
-        found = torch.autograd.grad(start, self.leaves, begun, allow_unused=True)
-        pairs = [(part, leaf.detach()) for part, leaf in zip(found, self.leaves, strict=True) if part is not None]
+        gradients = torch.autograd.grad(start, self.leaves, begun, allow_unused=True)
+        pairs = [(part, leaf.detach()) for part, leaf in zip(gradients, self.leaves, strict=True) if part is not None]
         arrived = [self._read(part, leaf).sum() for part, leaf in pairs]
         return _total(arrived), _total(self._kept)
 

@@ -209,8 +209,8 @@ def head_relevance(
         try:
             for rule, session in sessions.items():
                 with session:
-                    found = session.relevance(inputs)
-                sums[rule].hold(found, keys)
+                    relevance = session.relevance(inputs)
+                sums[rule].hold(relevance, keys)
         except BaseException:
             for rule_sums in sums.values():
                 rule_sums.totals.discard()

@@ -73,7 +73,7 @@ class ImportanceSession(ReversibleContext):
         with ImportanceSession(model) as session:
             for inputs in batches:
                 add(totals, session.derivatives(inputs, loss))
-        found = importances(totals, session.sites)
+        importance = importances(totals, session.sites)
 
     I_h = E_x |dL(x) / dξ_h| at the gates ξ_h = 1 of all heads, L(x) being the loss of one example; by the chain rule
     E_x |sum over positions of ctx_h · dL/dctx_h| with the head's output ctx_h. This is what the paper says, and

@@ -46,14 +46,14 @@ _SHARES = "all heads (shares, not comparable between layers)"
 
 def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The largest shares of a layer in every model and stack, under the rule that was asked for."""
-    found = []
+    largest = []
     for run, relevance in tables_of(runs, "relevance"):
         rule, rows = requested_rule(relevance)
-        found += [(run, rule, largest_shares(part.rows)) for part in by_model_and_stack(rows)]
-    bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
+        largest += [(run, rule, largest_shares(part.rows)) for part in by_model_and_stack(rows)]
+    bounds = [float_column(rows, name) for *_, rows in largest for name in ("relevance", "ci_low", "ci_high")]
     end = limit(*bounds) if bounds else 1.0
     low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
-    top = ((run, rule, row) for run, rule, rows in found for row in rows.to_dict("records"))
+    top = ((run, rule, row) for run, rule, rows in largest for row in rows.to_dict("records"))
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
         f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of heads whose `raw` is "
@@ -175,7 +175,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     if "relevance" not in run.tables:
         return []
     rule, rows = requested_rule(run.tables["relevance"])
-    found = [note for note in run.notes if note.startswith(SAME_OUTPUT)]
+    findings = [note for note in run.notes if note.startswith(SAME_OUTPUT)]
     for part in by_model_and_stack(rows):
         sentences = []
         ordered = largest_heads(part.rows, len(part.rows))
@@ -201,8 +201,8 @@ def relevance_findings(run: RecordedRun) -> list[str]:
                 f"positive shares of its layer add up to {number_text(row['positive'])}."
             )
         if sentences:
-            found.append(f"{part.name}: {' '.join(sentences)}")
-    return found
+            findings.append(f"{part.name}: {' '.join(sentences)}")
+    return findings
 
 
 def _magnitudes(rows: pd.DataFrame) -> pd.DataFrame:

@@ -85,7 +85,7 @@ class RelevanceSession(ReversibleContext):
     """Passes relevance back through a model while inside `with`; afterwards, also after errors, nothing is left of it.
 
         with RelevanceSession(model, PredictedClass()) as session:
-            found = session.relevance(inputs)
+            relevance = session.relevance(inputs)
 
     The rules are those of `headlens.relevance_propagation.op_rules`:
 
@@ -160,37 +160,39 @@ class RelevanceSession(ReversibleContext):
                 parts = self.target.parts(outputs, inputs)
             arriving, kept = ledger.collect(parts, parts.detach() if self.rule == "alpha-beta" else None)
         finally:
-            found = self._outputs.take(self.sites, _rows(inputs))
+            by_site = self._outputs.take(self.sites, _rows(inputs))
             # What the rules noted keeps tensors of the pass alive.
             self._tracer.start(self._idle)
         start = parts.detach().cpu().double().flatten(1).sum(dim=1)
         group = self.target.rows
-        raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in found.items()}
+        raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in by_site.items()}
         told = told_apart(self.target.outputs(outputs, inputs))
         return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept), told)
 
-    def _checked(self, found: HeadRelevance) -> HeadRelevance:
-        numbers = torch.cat([r.flatten() for r in found.raw.values()])
-        ends = torch.tensor([found.inputs, found.biases] if self.rule in CONSERVING else [], dtype=torch.float64)
-        if not torch.isfinite(torch.cat([numbers, found.start, ends])).all():
+    def _checked(self, relevance: HeadRelevance) -> HeadRelevance:
+        numbers = torch.cat([r.flatten() for r in relevance.raw.values()])
+        ends = torch.tensor(
+            [relevance.inputs, relevance.biases] if self.rule in CONSERVING else [], dtype=torch.float64
+        )
+        if not torch.isfinite(torch.cat([numbers, relevance.start, ends])).all():
             raise not_finite(self.model, f"the relevance of heads by {self.rule}")
         if not numbers.any():
-            value = "exactly 0" if not found.start.any() else "the same whatever the heads give"
+            value = "exactly 0" if not relevance.start.any() else "the same whatever the heads give"
             raise ModelError(
                 f"No head has any relevance (rule {self.rule}): the target is {value} for these texts, as where the "
                 "weights of a classifier are 0.",
                 "Train the model first, or choose another --relevance-target.",
             )
         # A logit near 0 is a difference of large numbers, whose rounding must not look like a loss.
-        scale = float(found.start.abs().sum()) + abs(found.inputs) + abs(found.biases)
-        missing = float(found.start.sum()) - found.inputs - found.biases
+        scale = float(relevance.start.abs().sum()) + abs(relevance.inputs) + abs(relevance.biases)
+        missing = float(relevance.start.sum()) - relevance.inputs - relevance.biases
         most = max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5
         if self._plan.conserves and abs(missing) > most:
             raise SelfCheckError(
-                f"Relevance was lost: {missing:.3g} of {float(found.start.sum()):.3g} was not accounted for.",
+                f"Relevance was lost: {missing:.3g} of {float(relevance.start.sum()):.3g} was not accounted for.",
                 "Part of the model bypasses torch's functions, so no rule was applied to it.",
             )
-        return found
+        return relevance
 
 
 def _entered(name: str, value: Any, ledger: ConservationLedger) -> Any:
@@ -225,5 +227,5 @@ def told_apart(outputs: Tensor) -> Tensor:
         return torch.zeros(0, 3, dtype=torch.float64)
     # Any direction would do that has no two equal parts; which number is the largest would jump by rounding.
     direction = torch.arange(numbers.shape[-1], device=numbers.device, dtype=numbers.dtype).cos()
-    found = [numbers.amax(dim=-1), numbers.amin(dim=-1), numbers @ direction / len(direction) ** 0.5]
-    return torch.stack(found, dim=-1).cpu()
+    statistics = [numbers.amax(dim=-1), numbers.amin(dim=-1), numbers @ direction / len(direction) ** 0.5]
+    return torch.stack(statistics, dim=-1).cpu()

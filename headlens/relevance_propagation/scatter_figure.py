@@ -110,23 +110,23 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     rule, rows = requested_rule(relevance)
     others = rules_of_table(relevance)[1:]
     keys = [name for name in ("model", "stack", "layer", "head") if name in relevance]
-    found: dict[tuple[str, str], tuple[Grid, Grid, pd.Series[Any]]] = {}  # by part and other rule
+    by_panel: dict[tuple[str, str], tuple[Grid, Grid, pd.Series[Any]]] = {}  # by part and other rule
     for part, other in product(by_model_and_stack(rows), others):
         both = part.rows[[*keys, "relevance"]].merge(of_rule(relevance, other), on=keys, suffixes=("", "_other"))
         x, y = float_column(both, "relevance"), float_column(both, "relevance_other")
         if {rule, other} & UNSIGNED_RULES:  # magnitudes have no sign to agree on
             x, y = np.abs(x), np.abs(y)
         if (known := _known(x, y)).any():
-            found[part.name, other] = x[known], y[known], both["layer"][known]
-    if not found:
+            by_panel[part.name, other] = x[known], y[known], both["layer"][known]
+    if not by_panel:
         return None
     # Parts without another rule leave no gap.
-    lines = list(dict.fromkeys(name for name, _ in found))
-    places = [(lines.index(name), others.index(other)) for name, other in found]
-    titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
+    lines = list(dict.fromkeys(name for name, _ in by_panel))
+    places = [(lines.index(name), others.index(other)) for name, other in by_panel]
+    titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in by_panel.items()]
     same = Line2D([], [], **_DASHED, label="same share under both rules")
     figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), [same])
-    for axes, ((_, other), (x, y, _)) in zip(panels, found.items(), strict=True):
+    for axes, ((_, other), (x, y, _)) in zip(panels, by_panel.items(), strict=True):
         share = "magnitude of the share" if {rule, other} & UNSIGNED_RULES else "share"
         words = [f"{share} under rule {name}" for name in (rule, other)]
         style.dress(axes, *(style.fold(text, 1.8, style.LABEL_SIZE) for text in words))

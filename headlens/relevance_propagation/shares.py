@@ -34,8 +34,8 @@ def of_rule(relevance: pd.DataFrame, rule: str) -> pd.DataFrame:
 
 def requested_rule(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """The rule that was asked for, and its rows."""
-    found = rules_of_table(relevance)
-    return (found[0], of_rule(relevance, found[0])) if found else ("", relevance.iloc[:0])
+    rules = rules_of_table(relevance)
+    return (rules[0], of_rule(relevance, rules[0])) if rules else ("", relevance.iloc[:0])
 
 
 def described(rows: pd.DataFrame) -> str:

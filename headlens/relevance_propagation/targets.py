@@ -378,11 +378,11 @@ def _class_number(label: str, loaded: LoadedModel) -> int:
             f"{_OPTION} class:{label}: the model does not say which output that is: {error}.", advice
         ) from error
     spelled = {place for place in outputs if names[place].lower() == label.lower()}
-    found = (spelled or {place for place in outputs if meanings(names[place]) & meanings(label)}) | by_number
+    matching = (spelled or {place for place in outputs if meanings(names[place]) & meanings(label)}) | by_number
     listed = ", ".join(f"{place} ({name})" for place, name in enumerate(names))
-    if not found:
+    if not matching:
         raise OptionError(f"{_OPTION} class:{label}: the model has no such class.", f"Its classes: {listed}.")
-    if len(found) > 1:
+    if len(matching) > 1:
         advice = f"Write class:LABEL_0 for output 0 and so on. The model's classes: {listed}."
         raise OptionError(f"{_OPTION} class:{label} is more than one class of the model.", advice)
-    return found.pop()
+    return matching.pop()

@@ -53,8 +53,8 @@ class HeadMeans(Observer):
     def means(self, sites: Sequence[Site]) -> dict[Site, Tensor]:
         """Mean outputs of the sites that were observed, (heads, d), double precision."""
         sums = self.totals.of(_METRIC)
-        found = {site: sums[str(site)] for site in sites if str(site) in sums}
-        return {site: torch.from_numpy(site_sums["sum"] / site_sums["tokens"]) for site, site_sums in found.items()}
+        by_site = {site: sums[str(site)] for site in sites if str(site) in sums}
+        return {site: torch.from_numpy(site_sums["sum"] / site_sums["tokens"]) for site, site_sums in by_site.items()}
 
 
 def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:

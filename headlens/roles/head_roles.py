@@ -378,11 +378,11 @@ class SentenceGroups:
 
     def added(self, times: Sequence[int] | Array = (1,) * GROUPS) -> Accumulator:
         """Returns the sums of all groups, each counted so many times; (groups,)."""
-        found = Accumulator()
+        accumulator = Accumulator()
         for totals, number in zip(self.totals.values(), times, strict=True):
             if number:
-                found.add_arrays({name: array * number for name, array in totals.arrays().items()})
-        return found
+                accumulator.add_arrays({name: array * number for name, array in totals.arrays().items()})
+        return accumulator
 
 
 def role_stability(

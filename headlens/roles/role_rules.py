@@ -310,9 +310,9 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     kinds = zip(heads.rows.to_dict("records"), uniform_heads(heads.rows), even_heads(heads.rows), strict=True)
     for row, equal, even in kinds:
-        found = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        candidates = [*_own_candidates(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
         # Of equal weights the order of the tokens decides what a head points at, and of nearly equal ones noise.
-        yield [c._replace(held=c.held and not equal, noise=c.noise or even) for c in found]
+        yield [c._replace(held=c.held and not equal, noise=c.noise or even) for c in candidates]
 
 
 def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Candidate]:
@@ -458,9 +458,9 @@ def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, fl
         return math.nan, math.nan, math.nan
     table = pd.crosstab(one, other).reindex(index=names, columns=names, fill_value=0)
     with np.errstate(invalid="ignore"):  # the root of a variance of 0, rounded to below it
-        found = cohens_kappa(table.to_numpy())
-    half = norm.ppf(0.975) * math.sqrt(max(found.var_kappa, 0.0))
-    return float(found.kappa), float(max(found.kappa - half, -1)), float(min(found.kappa + half, 1))
+        kappa = cohens_kappa(table.to_numpy())
+    half = norm.ppf(0.975) * math.sqrt(max(kappa.var_kappa, 0.0))
+    return float(kappa.kappa), float(max(kappa.kappa - half, -1)), float(min(kappa.kappa + half, 1))
 
 
 def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:

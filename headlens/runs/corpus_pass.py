@@ -375,7 +375,7 @@ def part_folders(folders: Sequence[Path], command: str, arguments: Mapping[str, 
     Raises:
         InputError: if one is no such run, was asked something else, or a part is missing or there twice.
     """
-    found: dict[int, Path] = {}
+    folder_of_rank: dict[int, Path] = {}
     of: set[int] = set()
     for folder in folders:
         record = read_run(folder) or {}
@@ -394,15 +394,15 @@ def part_folders(folders: Sequence[Path], command: str, arguments: Mapping[str, 
             )
         part = parse_shard(str(recorded["shard"]))
         of.add(part.count)
-        if part.rank in found:
-            raise InputError(f"{folder} and {found[part.rank]} are the same part.", "Leave one of them out.")
-        found[part.rank] = folder
+        if part.rank in folder_of_rank:
+            raise InputError(f"{folder} and {folder_of_rank[part.rank]} are the same part.", "Leave one of them out.")
+        folder_of_rank[part.rank] = folder
     (count, *more) = sorted(of)
-    missing = [f"{number + 1}/{count}" for number in range(count) if number not in found]
+    missing = [f"{number + 1}/{count}" for number in range(count) if number not in folder_of_rank]
     if more or missing:
         problem = f"parts of {count} and of {more[0]}" if more else f"the part {missing[0]} is missing"
         raise InputError(f"--merge: {problem}.", "Name the runs of all parts of one corpus.")
-    return [found[number] for number in range(count)]
+    return [folder_of_rank[number] for number in range(count)]
 
 
 def fill_from_parts(folders: Sequence[Path], state: PassState, name: str, identity: Mapping[str, str]) -> None:

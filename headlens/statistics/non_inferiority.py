@@ -130,8 +130,8 @@ def examples_to_decide(loss: float, deviation: float, margin: Margin) -> float:
     power = float(stats.norm.ppf(_POWER))
     z_loss, z_margin = (float(stats.norm.isf(LEVEL / sides / margin.tests)) + power for sides in (2, 1))
     routes = [(z_margin, margin.size - loss), (z_loss, loss)]
-    found = [(z * deviation / distance) ** 2 for z, distance in routes if distance > 0]
-    return min(found) if found and deviation > 0 else math.nan
+    numbers = [(z * deviation / distance) ** 2 for z, distance in routes if distance > 0]
+    return min(numbers) if numbers and deviation > 0 else math.nan
 
 
 def about(number: float) -> float:

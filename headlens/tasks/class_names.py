@@ -28,15 +28,15 @@ _Meanings = frozenset[tuple[str, bool]]
 
 def _known_meanings() -> dict[str, _Meanings]:
     """Returns what every known spelling means: classes, and whether they are negated, as in `not_entailment`."""
-    found: dict[str, set[tuple[str, bool]]] = defaultdict(set)
+    by_word: dict[str, set[tuple[str, bool]]] = defaultdict(set)
     for line in _SPELLINGS:
         words = line.split()
         for lead, word in product(_LEADING, words):
-            found[lead + word].add((words[0], False))
+            by_word[lead + word].add((words[0], False))
             for negation in _NEGATIONS if len(word) > 1 else ():  # `none` is not `non-e`
-                found[lead + negation + word].add((words[0], True))
-    found["no"], found["false"] = found["notyes"], found["nottrue"]
-    return {word: frozenset(meanings) for word, meanings in found.items()}
+                by_word[lead + negation + word].add((words[0], True))
+    by_word["no"], by_word["false"] = by_word["notyes"], by_word["nottrue"]
+    return {word: frozenset(meanings) for word, meanings in by_word.items()}
 
 
 _KNOWN = _known_meanings()
@@ -51,8 +51,8 @@ def meanings(name: str) -> _Meanings:
 
 def number_of(name: str) -> int | None:
     """Returns the number of a class without a name of its own, such as 1 of `LABEL_1`, `class 1` or `1`; else None."""
-    found = _NUMBER.fullmatch(name)
-    return None if found is None else int(found[1])
+    match = _NUMBER.fullmatch(name)
+    return None if match is None else int(match[1])
 
 
 def class_places(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] | None:

@@ -191,9 +191,9 @@ def name_classes(
         seen = OwnLabels()
         examples = [e for e in _read_as(source, seen).read(SourceCounts()) if isinstance(e, TextExample)]
         names = list(seen.seen)  # also of examples that were left out
-        found = {names[int(e.label)] for e in examples if e.label is not None}
-        fitting = (tuple(given) for given in (told, known) if found <= set(given))
-        classes = next(fitting, ()) or _checked(found, len(examples), source.name)
+        occurring = {names[int(e.label)] for e in examples if e.label is not None}
+        fitting = (tuple(given) for given in (told, known) if occurring <= set(given))
+        classes = next(fitting, ()) or _checked(occurring, len(examples), source.name)
     named = replace(task, classes=classes, outputs=told_classes(told, classes))
     return named, _read_as(source, OwnLabels(classes))
 
@@ -204,9 +204,9 @@ def _read_as(source: OwnSource, labels: OwnLabels) -> OwnSource:
     return replace(source, parts=read) if isinstance(source, ChainedExamples) else read[0]
 
 
-def _checked(found: set[str], examples: int, name: str) -> tuple[str, ...]:
+def _checked(occurring: set[str], examples: int, name: str) -> tuple[str, ...]:
     """Returns labels as classes: in the order of their numbers where all are numbers, else of the alphabet."""
-    classes = sorted(found, key=float) if all(map(_NUMBER.fullmatch, found)) else sorted(found)
+    classes = sorted(occurring, key=float) if all(map(_NUMBER.fullmatch, occurring)) else sorted(occurring)
     message, advice = "", "Name the column of the classes with --label, or all classes with --labels data=NAME,NAME."
     if len(classes) == 1:
         message = f"all its labels are {list_names(classes)}; a task needs two classes."
@@ -215,7 +215,7 @@ def _checked(found: set[str], examples: int, name: str) -> tuple[str, ...]:
             f"{examples} examples have {len(classes)} labels ({list_names(classes[:3])}, …): these look like scores or "
             "texts, not like classes."
         )
-    elif len(alike := [c for c in classes if sum(c.casefold() == other.casefold() for other in found) > 1]) > 0:
+    elif len(alike := [c for c in classes if sum(c.casefold() == other.casefold() for other in occurring) > 1]) > 0:
         message, advice = f"its labels {list_names(alike)} differ only in case.", "Spell each class in one way."
     if message:
         raise CorpusError(message, advice, path=name)

@@ -102,9 +102,9 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
     return _as_read(replace(_built(kind, config, loaded, seed), notes=notes), task)
 
 
-def _as_read(found: ModelWithHead, task: Task) -> ModelWithHead:
+def _as_read(loaded: ModelWithHead, task: Task) -> ModelWithHead:
     """Forgets a random pooler where embeddings are means of token states, which no pooler takes part in."""
-    return replace(found, fresh=()) if task.head == "embedding" else found
+    return replace(loaded, fresh=()) if task.head == "embedding" else loaded
 
 
 def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> ModelWithHead:

@@ -139,23 +139,25 @@ class PruningExperiment:
         """
         choices: list[ChosenHeads] = [(NONE, None, ()), *self._choices()]
         sets = list(dict.fromkeys(frozenset(removed) for _, _, removed in choices))
-        text, found, whole_model = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}, self.loaded.model
+        text, pruned_models, whole_model = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}, self.loaded.model
         total = len(sets) * self.run.processes.shard_size(len(self.examples))
         with self.run.reporter.progress(text, total, None) as advance:
             for removed in sets:
                 sweep = self._sweep(self._keeper("pruned", removed), advance)
                 with pruned_model(self.loaded.model, removed) as model:
-                    found[removed] = evaluated(model, self.examples, sweep, cut=not removed or model is not whole_model)
+                    pruned_models[removed] = evaluated(
+                        model, self.examples, sweep, cut=not removed or model is not whole_model
+                    )
         keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
         draws = Draws.of(keys, self.options.replicates, self.options.seed)
-        whole = found[frozenset()]
+        whole = pruned_models[frozenset()]
         random = np.array([strategies.STRATEGY_ENTRIES[s].seeded for s, _, _ in choices[1:]], bool)
         baseline, tests = whole.records[~self.ranked_on], int((~random).sum())
         margin = margin_of(
             self.metric, self.examples.task.value(baseline, metric=self.metric), self.options.margin, tests
         )
         compare = paired_comparison(self.examples.task, self.metric, baseline, draws, margin)
-        models = [found[frozenset(removed)] for _, _, removed in choices]
+        models = [pruned_models[frozenset(removed)] for _, _, removed in choices]
         rows = [self._row(*pair, whole, compare, draws) for pair in zip(choices, models, strict=True)]
         # whole numbers also where most strategies have no seed, or all
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})

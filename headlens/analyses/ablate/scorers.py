@@ -304,14 +304,16 @@ class RecordedRelevance:
         rows = rows[rows["model"] == same[0]]
         sizes = np.abs(float_column(rows, "raw")).tolist()
         named = zip(rows[KEY_COLUMNS].itertuples(index=False), sizes, strict=True)
-        found = {Head(stack, int(layer), int(head)): size for (stack, layer, head), size in named if np.isfinite(size)}
-        if missing := [head for head in heads if head not in found]:
+        relevance = {
+            Head(stack, int(layer), int(head)): size for (stack, layer, head), size in named if np.isfinite(size)
+        }
+        if missing := [head for head in heads if head not in relevance]:
             raise OptionError(
                 f"--strategy-args relevance {folder} has no raw relevance of {counted(len(missing), 'head')} of "
                 f"{len(heads)}, such as {missing[0]}.",
                 "Name a run that measured all heads that the task uses, or leave --strategy-args relevance out.",
             )
-        return cls(found, described(rows) + (f" on {run.corpus_name}" if run.corpus_name else ""))
+        return cls(relevance, described(rows) + (f" on {run.corpus_name}" if run.corpus_name else ""))
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The relevance of the heads that are left, which is that in the whole model."""

@@ -84,8 +84,8 @@ def attention_of_states(
     maps, asked = list[SentenceMap](), request.selection
     for number, state in enumerate(states):
         with under_mask(state.loaded.model, state.mask, tell):
-            found = collect_attention(state.loaded, examples, asked, level=request.level, without=state.without)
-        maps += [m for i, collected in enumerate(found, 1) for m in collected.sentence_maps(str(i), number)]
+            sentences = collect_attention(state.loaded, examples, asked, level=request.level, without=state.without)
+        maps += [m for i, collected in enumerate(sentences, 1) for m in collected.sentence_maps(str(i), number)]
     return maps
 
 

@@ -71,7 +71,7 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
     """
     known = (tables.get(name, pd.DataFrame(columns=["model", "stack"])) for name in ("heads", "syntax"))
     heads, syntax = ({part.name: part for part in by_model_and_stack(table)} for table in known)
-    found = []
+    findings = []
     for name in dict.fromkeys([*heads, *syntax]):
         part, relations = heads.get(name), syntax.get(name)
         told = [] if relations is None else [_best_relation(relations.rows)]
@@ -87,8 +87,8 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
                 told.insert(0, even_sentence(part.rows))
             elif all(family == NONE for family in families(part.rows["role"])):
                 told.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
-        found += [f"{name}: {sentence}" for sentence in told]
-    return found
+        findings += [f"{name}: {sentence}" for sentence in told]
+    return findings
 
 
 def _resting(part: StackRows) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _best_relation(syntax: pd.DataFrame) -> str:
     best = sure.iloc[int(np.argmax(gain(sure)))]
     relation, direction = str(best["relation"]), str(best["direction"])
     ends = _ENDS.get(relation) or _ENDS.get(relation.partition(":")[0], ("dependent", "head"))
-    found, start = reversed(ends) if direction == "dep->head" else ends
+    end, start = reversed(ends) if direction == "dep->head" else ends
     article = "an" if start[0] in "aeiou" else "a"
     others = len(sure.drop_duplicates(["layer", "head"])) - 1
     also = "also follows" if others == 1 else "also follow"
@@ -124,7 +124,7 @@ def _best_relation(syntax: pd.DataFrame) -> str:
     null = best.get("accuracy_null", np.nan)
     uniform = f", uniform attention in {null:.0%}" if np.isfinite(null) else ""
     return (
-        f"{head_name(best)} finds the {found} of {article} {start} ({relation} {direction}) in "
+        f"{head_name(best)} finds the {end} of {article} {start} ({relation} {direction}) in "
         f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset does so "
         f"in {best['baseline']:.0%}{uniform}.{more}"
     )

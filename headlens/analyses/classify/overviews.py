@@ -66,16 +66,16 @@ def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
         A row for every family, the last one for heads without a role. What the heads of a model hold beside their
         strongest role, or are close to, is left out where they attend evenly.
     """
-    found: dict[str, pd.Series[int]] = {}
+    counts: dict[str, pd.Series[int]] = {}
     even = even_models(heads)
     for model, model_rows in heads.groupby("model", sort=False):
-        found[str(model)] = count_families(model_rows)
+        counts[str(model)] = count_families(model_rows)
         if model not in even:
             held = model_rows["roles"].map(lambda roles: {role_family(role) for role in roles.split("; ")})
-            found[f"{model} (held at all)"] = held.explode().value_counts()
+            counts[f"{model} (held at all)"] = held.explode().value_counts()
             closest = model_rows.loc[model_rows["role"] == "", "nearest"]
-            found[f"{model} (closest, if no role)"] = closest.map(role_family).value_counts()
-    table = pd.DataFrame(found).fillna(0).astype(int)
+            counts[f"{model} (closest, if no role)"] = closest.map(role_family).value_counts()
+    table = pd.DataFrame(counts).fillna(0).astype(int)
     table = table.reindex([*sorted(set(table.index) - {"none"}), "none"], fill_value=0)
     return table.rename_axis("role").reset_index().to_dict("records")
 
@@ -99,12 +99,12 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
     heads = _labelled(runs, "heads", "role")
     if len(heads):
         heads["role"] = heads["role"].fillna("")  # a file has nothing where there is no role
-    found = role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
+    agreement = role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
     records = [
         {name.replace("_", " "): row[name] for name in ("model", "other_model", "stack", "heads", "same")}
         | {"κ": number_cell(row["kappa"])}
         | {"95 % CI": interval_cell((row["ci_low"], row["kappa"], row["ci_high"], 0.0), (-1.0, 1.0))}
-        for row in found.to_dict("records")
+        for row in agreement.to_dict("records")
     ]
     about = (
         "Heads in the same position, in models of the same shape, whose roles belong to the same family (no role "

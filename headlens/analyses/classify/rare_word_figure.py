@@ -68,7 +68,7 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         Name of the figure, numbered where there are several, and the figure; nothing without such a sentence, and
         nothing where no head is above uniform attention.
     """
-    found = []
+    titled_maps = []
     for part in by_model_and_stack(heads):
         # What a head that attends evenly points at is noise.
         shares = np.where(even_heads(part.rows), np.nan, float_column(part.rows, "rare_top1"))
@@ -90,9 +90,9 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
                 title += ". No head holds the role"
-            found.append((title, known))
-    for number, (title, sentences) in enumerate(found, 1):
-        yield "rare_words" if len(found) == 1 else f"rare_words_{number}", _drawn(title, sentences)
+            titled_maps.append((title, known))
+    for number, (title, sentences) in enumerate(titled_maps, 1):
+        yield "rare_words" if len(titled_maps) == 1 else f"rare_words_{number}", _drawn(title, sentences)
 
 
 def word_map(kept: SentenceMap, head: Head) -> WordMap | None:

@@ -122,7 +122,7 @@ def run_classify(
                         relevance = head_relevance(loaded, corpus, asked, reading=reading, corpus_pass=corpus_pass)
                 text = f"classifying the heads of {loaded.short_name}"
                 with run.corpus_pass(f"classify-{number}", text, loaded, summary) as corpus_pass:
-                    found = classify_heads(
+                    classified = classify_heads(
                         loaded,
                         corpus,
                         options,
@@ -133,8 +133,8 @@ def run_classify(
                     )
                 if options.stability:
                     with run.reporter.progress("resampling sentences", options.stability) as advance:
-                        found = found.with_stability(advance)
-                results[label] = found if relevance is None else found.with_relevance(relevance)
+                        classified = classified.with_stability(advance)
+                results[label] = classified if relevance is None else classified.with_relevance(relevance)
                 if run.writes:
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
@@ -143,7 +143,7 @@ def run_classify(
                         for n, sentence_attention in enumerate(shown)
                         for m in sentence_attention.sentence_maps(label, sentence=n)
                     ]
-            read = {"encoding": asdict(found.encoding), "annotation": asdict(found.annotation)}
+            read = {"encoding": asdict(classified.encoding), "annotation": asdict(classified.annotation)}
             facts.append(model_record(loaded, label) | read)
         tables, notes = _together(results, options.seed)
         notes += run.warnings

@@ -270,12 +270,12 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
     """
     rows = masks[(masks["control"] == "kept") & masks[GRID].notna().all(axis=1) & masks["value"].notna()]
     rows = rows[~of_kind(rows["pattern"], LearnedDegrees)]
-    found = (
+    records = (
         dict(zip(_REGRESSED, key, strict=True)) | row
         for key, group in rows.groupby(_REGRESSED, sort=False)
         for row in _effects(group)
     )
-    return EFFECTS.frame(found)
+    return EFFECTS.frame(records)
 
 
 def effects_markdown(effects: pd.DataFrame) -> str:

@@ -228,8 +228,8 @@ class MaskStudy:
                     notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
-        found = {name: kept[name] for name in kept if kept[name] or name == "masks"}
-        tables = {name: _TABLES[name].frame(rows) for name, rows in found.items()}
+        filled = {name: kept[name] for name in kept if kept[name] or name == "masks"}
+        tables = {name: _TABLES[name].frame(rows) for name, rows in filled.items()}
         tables["masks"] = with_family_verdicts(tables["masks"], ["seed"])
         tables |= {"degrees": degrees_table(kept["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))

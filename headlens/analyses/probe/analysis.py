@@ -294,8 +294,8 @@ def fit_probe(data: TreeAttention, l2: float) -> FittedProbe:
 
     options: Any = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "gtol": 1e-6, "ftol": 1e-10}
     heads = next(data.blocks())[0].shape[-1]
-    found = minimize(objective, np.zeros(2 * heads), jac=True, method="L-BFGS-B", options=options)
-    return FittedProbe(torch.from_numpy(found.x).view(2, -1), float(found.fun), int(found.nit), bool(found.success))
+    best = minimize(objective, np.zeros(2 * heads), jac=True, method="L-BFGS-B", options=options)
+    return FittedProbe(torch.from_numpy(best.x).view(2, -1), float(best.fun), int(best.nit), bool(best.success))
 
 
 @dataclass

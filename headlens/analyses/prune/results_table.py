@@ -85,10 +85,10 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
     names = [name for name in RESULTS.names if not name.startswith("heads_") or name in counts]
     if not records:
         return pd.DataFrame(columns=names)
-    found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
+    results = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
     order = {"block": True, "order": True, "left": False, "penalty": True}
-    found = found.sort_values([*order], ascending=[*order.values()], kind="stable")
-    return found[names].astype(counts).reset_index(drop=True)
+    results = results.sort_values([*order], ascending=[*order.values()], kind="stable")
+    return results[names].astype(counts).reset_index(drop=True)
 
 
 def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:

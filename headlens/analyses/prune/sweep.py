@@ -252,8 +252,8 @@ class GateSweep:
                 model = from_scratch(self.loaded, self.training_set, gone, training, callbacks)
             measured = self.trainings.compared(self.loaded, self.training_set, model, baseline)
             place = self.trainings.saved(self.loaded, model, name)
-            found: Record = {"scratch": measured.metrics, "scratch_checkpoint": place, "scratch_notes": measured.notes}
-            return replace(outcome, **found)
+            added: Record = {"scratch": measured.metrics, "scratch_checkpoint": place, "scratch_notes": measured.notes}
+            return replace(outcome, **added)
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
 

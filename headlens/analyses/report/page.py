@@ -156,8 +156,8 @@ def _figures(sections: Sequence[RunSection]) -> list[dict[str, Any]]:
             group["pictures"].append(picture)
             group["sources"] |= dict.fromkeys(f"{name}.csv" for name in report.drawn_from(picture.name))
     for group in groups.values():
-        found = group["pictures"]
-        by_name = {name: [p for p in found if p.name == name] for name in (p.name for p in found)}
+        pictures = group["pictures"]
+        by_name = {name: [p for p in pictures if p.name == name] for name in (p.name for p in pictures)}
         group["pictures"] = [*chain(*by_name.values())]
         typed = (command_lines.get(picture.run) for picture in group["pictures"])
         group["commands"] = dict.fromkeys(filter(None, typed))

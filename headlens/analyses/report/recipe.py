@@ -155,10 +155,10 @@ def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[Run
     if inside is not None and len(runs) > 1:
         raise OptionError(f"--out {out} is one of the runs.", "Name another folder for the page of several runs.")
     target = runs[0].folder if out is None and len(runs) == 1 else out
-    found = None if target is None or place.overwrite else target / PAGE
-    if found is not None and found.exists() and PAGE not in ((read_run(found.parent) or {}).get("files") or []):
+    page = None if target is None or place.overwrite else target / PAGE
+    if page is not None and page.exists() and PAGE not in ((read_run(page.parent) or {}).get("files") or []):
         raise OutputError(
-            f"{found} exists, and {RUN_FILE} there does not say that headlens wrote it.",
+            f"{page} exists, and {RUN_FILE} there does not say that headlens wrote it.",
             "Name another folder with --out, or give --overwrite to replace it.",
         )
     if inside is not None or (target is not None and out is None):

@@ -59,11 +59,11 @@ def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, cluste
     """
     tags, counts = _tags(store, site), torch.zeros(1, 1, 1, 1, dtype=torch.float64)  # (heads, clusters, side, tag)
     for batch, *tags_of_sides in _tagged(store, site, tags):
-        found = []
+        counts_of_sides = []
         for vectors, side_tags in zip(fitted.projections(batch.queries, batch.keys), tags_of_sides, strict=True):
             nearest = clusters_of(vectors, fitted.centroids[clusters]).squeeze(-1)  # (batch, heads, tokens)
-            found.append((functional.one_hot(nearest, clusters).float().mT @ side_tags[:, None]).sum(dim=0))
-        counts = counts + torch.stack(found[::-1], dim=2)
+            counts_of_sides.append((functional.one_hot(nearest, clusters).float().mT @ side_tags[:, None]).sum(dim=0))
+        counts = counts + torch.stack(counts_of_sides[::-1], dim=2)
     rows = [
         (head, cluster, ("key", "query")[side], tags[tag], int(counts[head, cluster, side, tag]))
         for head, cluster, side, tag in counts.nonzero().tolist()

@@ -136,9 +136,9 @@ def counts_by_window(
         for pairs in (missing, allowed & ~base, weights * missing)
     )
     farthest, real = torch.where(missing, offset, -1).amax(dim=-1), allowed.any(dim=-1)
-    found = []
+    counts_of_windows = []
     for window in windows:
         more = [sums[..., min(window, reach) + 1] for sums in (hits, predicted, mass)]
         exact = ((farthest <= window) & real).sum(dim=2) - counted[2]
-        found.append(GraphCounts(counted + torch.stack([*more[:2], exact, more[2]]), totals))
-    return found
+        counts_of_windows.append(GraphCounts(counted + torch.stack([*more[:2], exact, more[2]]), totals))
+    return counts_of_windows

@@ -245,15 +245,15 @@ def pattern_predictor(pattern: Pattern) -> Predictor:
     """
 
     def graph(vectors: QueryKeyVectors) -> Tensor:
-        found, before = empty_predictor().graph(vectors).cpu(), vectors.before
+        predicted, before = empty_predictor().graph(vectors).cpu(), vectors.before
         lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).cpu()
         # Once for all sentences of a length.
         for n, m in sorted(set(map(tuple, lengths.tolist()))):
             # Copied: the cached pattern of a length cannot be written to.
             allowed = torch.tensor(cached_positions(pattern, max(before + n, m)))
             rows = (lengths == torch.tensor([n, m])).all(dim=1)
-            found[rows, :, :n, :m] = allowed[before : before + n, :m]
-        return found.to(vectors.queries.device)
+            predicted[rows, :, :n, :m] = allowed[before : before + n, :m]
+        return predicted.to(vectors.queries.device)
 
     return Predictor(graph, all(isinstance(part, Window | Global) for part in parts_of(pattern)))
 
