@@ -114,9 +114,9 @@ def main() -> None:
         ("lines of code", total, "30000 at most", ()),
         ("lines with a comment, %", round(100 * comments / total, 1), "3 to 5", ()),
         (f"files in the largest folder ({largest})", most, f"{MOST_FILES} at most", ()),
-        ("file names that occur twice", len(files_twice), "0", told(files_twice)),
-        ("public classes of the same name", len(classes), "0", told(classes)),
-        ("public functions of the same name", len(public), "0", told(public)),
+        ("file names that occur twice", len(files_twice), "0", described(files_twice)),
+        ("public classes of the same name", len(classes), "0", described(classes)),
+        ("public functions of the same name", len(public), "0", described(public)),
         ("functions of at most 3 lines, %", round(100 * sum(s <= 3 for s in sizes) / len(sizes)), "", ()),
         ("docstrings of at most 3 words", len(short), "0", short),
         ("dependencies that are not looked for", len(ignored), "0", ignored),
@@ -129,9 +129,9 @@ def main() -> None:
     sys.exit(most > MOST_FILES or any(number for _, number, goal, _ in rows if goal == "0"))
 
 
-def told(found: dict[str, list[str]]) -> list[str]:
+def described(places_of: dict[str, list[str]]) -> list[str]:
     """A line for each name, with its places."""
-    return [f"{name}: {', '.join(places)}" for name, places in sorted(found.items())]
+    return [f"{name}: {', '.join(places)}" for name, places in sorted(places_of.items())]
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from .screen import Screen, show_plan
 
 Plan = Callable[[Any, Screen, Path | None], None]
 _HELP_ALL = "help_all"
-_TOLD = "headlens.program"  # where options of the program are kept that were given
+_PROGRAM_VALUES = "headlens.program"  # where options of the program are kept that were given
 _ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
 _TYPED, _FILE = "COMMANDLINE", "DEFAULT_MAP"  # how Typer calls the source of values that are typed, or come from a file
 # The last line of the help of every command.
@@ -76,7 +76,7 @@ class ListsOnce(_OfProgram, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse as ever, and look at what was given how often."""
-        if told(ctx).get(_HELP_ALL):
+        if program_values(ctx).get(_HELP_ALL):
             _show_help(ctx)
         declarations = commands()[self.name].options if self.name in commands() else {}
         try:
@@ -105,7 +105,7 @@ class ListsOnce(_OfProgram, TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show what most people need of a large command, unless everything is asked for."""
         shown, declared = copy.copy(self), commands().get(self.name or "")
-        if declared is not None and declared.first and not told(ctx).get(_HELP_ALL):
+        if declared is not None and declared.first and not program_values(ctx).get(_HELP_ALL):
             # What few people need is hidden from the help; a shell still completes it.
             shown.params = [copy.copy(parameter) for parameter in self.params]
             for parameter in shown.params:
@@ -127,9 +127,9 @@ class ListsOnce(_OfProgram, TyperCommand):
         super(ListsOnce, shown).format_help(ctx, formatter)
 
 
-def told(ctx: Any) -> dict[str, Any]:
+def program_values(ctx: Any) -> dict[str, Any]:
     """Returns what options of the program were given, before the command or after it."""
-    given: dict[str, Any] = ctx.meta.setdefault(_TOLD, {})
+    given: dict[str, Any] = ctx.meta.setdefault(_PROGRAM_VALUES, {})
     return given
 
 
@@ -138,11 +138,11 @@ def _keep(ctx: typer.Context, option: typer.CallbackParam, value: Any) -> None:
     name = str(option.name)
     source = getattr(ctx.get_parameter_source(name), "name", "")
     if source == _TYPED and isinstance(value, list):
-        told(ctx).setdefault(name, []).extend(value)
+        program_values(ctx).setdefault(name, []).extend(value)
     elif source == _TYPED:
-        told(ctx)[name] = value
+        program_values(ctx)[name] = value
     elif source == _FILE:
-        told(ctx).setdefault(name, value)
+        program_values(ctx).setdefault(name, value)
     if name == _HELP_ALL and value and ctx.parent is not None:
         _show_help(ctx)
 
@@ -216,7 +216,7 @@ def with_options(
     @wraps(function)
     def flat(context: typer.Context, **values: Any) -> None:
         source = next((f"--{name} {values[name]}" for name in ("config", "resume") if values.get(name)), "")
-        grouped, of_program = context.meta.get(GROUPED, {}), told(context)
+        grouped, of_program = context.meta.get(GROUPED, {}), program_values(context)
         if of_program.get("trust") and "trust" not in declared.groups:
             raise OptionError(f"--trust: headlens {declared.name} loads no model.", "Leave --trust out.")
         typed = {name: value for name, value in of_program.items() if name in declared.options}

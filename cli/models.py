@@ -12,7 +12,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.options import DEMO, CommandOptions, option
 from headlens.shared_options import MODEL_NAME
 
-from .command import ALSO, Folder, ListsOnce, told, with_options
+from .command import ALSO, Folder, ListsOnce, program_values, with_options
 from .screen import Screen
 
 
@@ -41,7 +41,7 @@ def models(
         return
     from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
 
-    screen = Screen(json=bool(told(ctx).get("json")), quiet=bool(told(ctx).get("quiet")))
+    screen = Screen(json=bool(program_values(ctx).get("json")), quiet=bool(program_values(ctx).get("quiet")))
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "example": f.example} for f in FAMILIES]
     screen.table("Tested with every release", rows)
     screen.show(f"Refused, because they compute attention themselves: {', '.join(UNSUPPORTED)}.")

@@ -109,7 +109,7 @@ def load_extension(point: EntryPoint) -> Any:
 
 
 @contextlib.contextmanager
-def told_errors(what: str, part: str) -> Iterator[None]:
+def extension_errors(what: str, part: str) -> Iterator[None]:
     """Tells an error of what another package does as one of that package; errors of headlens stay as they are.
 
     Args:
@@ -133,25 +133,25 @@ def told_errors(what: str, part: str) -> Iterator[None]:
         ) from error
 
 
-def with_told_errors(entry: T, what: str) -> T:
+def with_extension_errors(entry: T, what: str) -> T:
     """Returns a dataclass of another package whose functions, and what they yield, tell errors with its name.
 
     Args:
         entry: the dataclass; fields at their default stay as they are.
-        what: as in `told_errors`.
+        what: as in `extension_errors`.
     """
 
     def wrapped(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def call(*arguments: Any) -> Any:
-            with told_errors(what, part):
+            with extension_errors(what, part):
                 made = function(*arguments)
             return yielded(part, made) if isinstance(made, Iterator) else made
 
         return call
 
     def yielded(part: str, made: Iterator[Any]) -> Iterator[Any]:
-        with told_errors(what, part):
+        with extension_errors(what, part):
             yield from made
 
     fields = [(f.name, getattr(entry, f.name), f.default) for f in dataclasses.fields(entry)]  # type: ignore[arg-type]

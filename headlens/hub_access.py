@@ -58,9 +58,10 @@ def only_cache(*, enabled: bool) -> Iterator[None]:
         return
     before = {name: os.environ.get(name) for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")}
     # What is imported within the block reads the environment, and shall not stay offline when the block is left.
-    asked = (before["HF_DATASETS_OFFLINE"] or "").upper() in ("1", "ON", "YES", "TRUE")
+    is_offline = (before["HF_DATASETS_OFFLINE"] or "").upper() in ("1", "ON", "YES", "TRUE")
     flags = {
-        name: getattr(sys.modules.get(name), "HF_HUB_OFFLINE", constants.HF_HUB_OFFLINE or asked) for name in _CONFIGS
+        name: getattr(sys.modules.get(name), "HF_HUB_OFFLINE", constants.HF_HUB_OFFLINE or is_offline)
+        for name in _CONFIGS
     }
     try:
         os.environ |= dict.fromkeys(before, "1")

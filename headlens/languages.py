@@ -45,11 +45,11 @@ def _adapter_languages(model: Any) -> list[str]:
     return list(model.config.languages) if hasattr(model, "set_default_language") else []
 
 
-def tell_languages(
+def set_languages(
     name: str,
     tokenizer: PreTrainedTokenizerBase | None,
     model: Any,
-    asked: tuple[str | None, str | None],
+    codes: tuple[str | None, str | None],
     stated: Mapping[str, Any],
 ) -> frozenset[str]:
     """Tells a tokenizer the languages of source and target, and a model with which token its translations begin.
@@ -58,7 +58,7 @@ def tell_languages(
         name: name of the model, for errors.
         tokenizer: its tokenizer, which is changed.
         model: the model, whose settings of generation, or language of adapters, are changed.
-        asked: codes of source and target as the user gave them; None for none.
+        codes: codes of source and target as the user gave them; None for none.
         stated: what tokenizer_config.json says. Its languages count if it names a target: a source alone is what
             transformers fills in.
 
@@ -68,35 +68,35 @@ def tell_languages(
     Raises:
         OptionError: if model and tokenizer do not know a language that was asked for, or have none.
     """
-    told: Any = tokenizer
+    untyped: Any = tokenizer
     tokens, adapters = known_languages(tokenizer, model), _adapter_languages(model)
-    by_text = bool(getattr(told, "supported_language_codes", None))
-    unasked = "source" if by_text else "target" if adapters else None
-    for side, code in zip(SIDES, asked, strict=True):
+    by_text = bool(getattr(untyped, "supported_language_codes", None))
+    fixed_side = "source" if by_text else "target" if adapters else None
+    for side, code in zip(SIDES, codes, strict=True):
         if code is not None:
-            _check_language(name, side, code, {} if side == unasked else tokens)
+            _check_language(name, side, code, {} if side == fixed_side else tokens)
     if not tokens:
         return frozenset()
-    source, target = asked
+    source, target = codes
     if adapters:
         model.config.default_language = source or model.config.default_language
         return frozenset(() if model.config.default_language in adapters else ("source",))
     if by_text:
         target = target or (stated["target_lang"] if stated.get("target_lang") in tokens else None)
-        _begin_sources(told, name, tokens, None if target is None else tokens[target])
+        _begin_sources(untyped, name, tokens, None if target is None else tokens[target])
         if target is not None:
-            told.target_lang = target  # that of a first language stands there
-            told.init_kwargs["target_lang"] = target
+            untyped.target_lang = target  # that of a first language stands there
+            untyped.init_kwargs["target_lang"] = target
         return frozenset()
     if stated.get("tgt_lang") in tokens:
         source, target = source or stated.get("src_lang"), target or stated["tgt_lang"]
     if source is not None:
-        told.src_lang = source
+        untyped.src_lang = source
     if target is not None:
-        told.tgt_lang = target
+        untyped.tgt_lang = target
         # What a trained model is saved with says both.
-        told.init_kwargs |= {"src_lang": source, "tgt_lang": target}
-        _begin_with(tokens[target], told, model)
+        untyped.init_kwargs |= {"src_lang": source, "tgt_lang": target}
+        _begin_with(tokens[target], untyped, model)
     return frozenset(side for side, code in zip(SIDES, (source, target), strict=True) if code is None)
 
 
@@ -110,13 +110,13 @@ def _check_language(name: str, side: str, code: str, tokens: Mapping[str, int]) 
         )
 
 
-def told_languages(tokenizer: Any, model: Any, untold: Collection[str]) -> dict[str, str]:
-    """The codes of the languages that a model was told, or that its files name, by side; without the sides `untold`."""
+def chosen_languages(tokenizer: Any, model: Any, unknown_languages: Collection[str]) -> dict[str, str]:
+    """Codes of the languages chosen for a model, or named by its files, by side; none for `unknown_languages`."""
     known = known_languages(tokenizer, model)
     tellers = {"source": ((model.config, "default_language"), (tokenizer, "src_lang"))}
     tellers["target"] = ((tokenizer, "tgt_lang"), (tokenizer, "target_lang"))
     codes = ((side, getattr(holder, name, None)) for side, names in tellers.items() for holder, name in names)
-    return {side: code for side, code in codes if code in known and side not in untold}
+    return {side: code for side, code in codes if code in known and side not in unknown_languages}
 
 
 def _begin_with(token: int, tokenizer: Any, model: Any) -> None:
@@ -139,12 +139,12 @@ def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target:
     plain = tokenizer.build_inputs_with_special_tokens
 
     def begun(ids: list[int], more: list[int] | None = None) -> list[int]:
-        is_told = tokenizer.current_spm is not tokenizer.spm_source or (ids and ids[0] in tokens.values())
+        is_chosen = tokenizer.current_spm is not tokenizer.spm_source or (ids and ids[0] in tokens.values())
         # Of a single language nobody has to be told.
-        if target is None and not is_told and len(tokens) > 1:
+        if target is None and not is_chosen and len(tokens) > 1:
             problem = f"{name} needs to know the target language. {_TARGET_WRITTEN}"
             raise ModelError(problem, listed_languages(tokens))
-        whole: list[int] = plain(ids if target is None or is_told else [target, *ids], more)
+        whole: list[int] = plain(ids if target is None or is_chosen else [target, *ids], more)
         return whole
 
     tokenizer.build_inputs_with_special_tokens = begun
@@ -156,19 +156,21 @@ def listed_languages(tokens: Mapping[str, int]) -> str:
     return f"Languages: {', '.join(codes[:300])}{' …' if len(codes) > 300 else ''}."
 
 
-def language_notes(tokenizer: Any, model: Any, untold: Collection[str], asked: Collection[str | None]) -> list[str]:
+def language_notes(
+    tokenizer: Any, model: Any, unknown_languages: Collection[str], given: Collection[str | None]
+) -> list[str]:
     """Tells of languages that nobody asked for: those that the files of a model name, and those that only a text names.
 
     Args:
         tokenizer: the tokenizer, as it was told.
         model: the model.
-        untold: sides whose language is not known.
-        asked: codes that the user gave.
+        unknown_languages: sides whose language is not known.
+        given: codes that the user gave.
     """
     notes = [
         f"The {side} language is {code}, according to the model's files; --model-args {side}-language changes it."
-        for side, code in told_languages(tokenizer, model, untold).items()
-        if code not in asked
+        for side, code in chosen_languages(tokenizer, model, unknown_languages).items()
+        if code not in given
     ]
     # Those of MADLAD-400 and IndicBART.
     codes = sorted(t for t in ({} if tokenizer is None else tokenizer.get_vocab()) if _PREFIX.fullmatch(t))

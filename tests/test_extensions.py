@@ -17,7 +17,7 @@ import pytest
 
 from headlens import extensions
 from headlens.errors import ExtensionError, Interrupted, OptionError
-from headlens.extensions import Registry, loaded_extensions, told_errors, with_told_errors
+from headlens.extensions import Registry, extension_errors, loaded_extensions, with_extension_errors
 
 GROUP = "headlens.strategies"
 
@@ -144,7 +144,7 @@ def test_what_fails_when_it_is_called_is_told_with_its_name(error: Exception) ->
             raise error
         return 3
 
-    shown = with_told_errors(Shown(figures, heads), "The report mine")
+    shown = with_extension_errors(Shown(figures, heads), "The report mine")
     assert (shown.heads(0), shown.findings(-2), shown.title, shown.findings) == (3, 2, "shown", abs)
     with pytest.raises(ExtensionError, match=rf"^The report mine fails in its heads: {type(error).__name__}"):
         shown.heads(1)
@@ -156,7 +156,7 @@ def test_what_fails_when_it_is_called_is_told_with_its_name(error: Exception) ->
 
 @pytest.mark.parametrize("error", [OptionError("no"), OSError(28, "full"), MemoryError(), Interrupted(signal.SIGINT)])
 def test_what_is_no_fault_of_the_package_stays_as_it_is(error: BaseException) -> None:
-    with pytest.raises(type(error)), told_errors("The strategy mine", "choices"):
+    with pytest.raises(type(error)), extension_errors("The strategy mine", "choices"):
         raise error
 
 

@@ -193,7 +193,9 @@ def test_a_full_cache_is_told(number: int, wrapped: bool, what: str) -> None:
 
     def fetch() -> None:
         with (
-            explained("a/b", ModelOptions()) if what == "model" else HubCorpus("a/b", "text")._told("cannot be loaded")
+            explained("a/b", ModelOptions())
+            if what == "model"
+            else HubCorpus("a/b", "text")._datasets_errors("cannot be loaded")
         ):
             try:
                 raise OSError(number, os.strerror(number))

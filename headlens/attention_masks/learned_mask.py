@@ -273,8 +273,8 @@ class LearnedAttentionMask(LearnedEdit, CallNormalizer):
     @property
     def layers(self) -> tuple[int, ...] | None:
         """Numbers of the masked layers; None where `kept` and `probabilities` are the same for all layers."""
-        told_apart = self.options.per_layer or self.scope.layers is not None
-        return tuple(s.layer for s in self.sites) if told_apart else None
+        by_layer = self.options.per_layer or self.scope.layers is not None
+        return tuple(s.layer for s in self.sites) if by_layer else None
 
     def probabilities(self) -> Tensor:
         """Computes the probability of each position to be open: (layers or 1, heads or 1, n, n), 1 at active ends."""

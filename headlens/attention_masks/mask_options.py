@@ -118,11 +118,11 @@ def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tup
         if (match := _PART.fullmatch(part)) is None:
             raise refusal
         first, last, end, number = match.groups()
-        asked = range(int(first), int(last or first) + 1) if first else range(int(number))
-        if not asked:
+        chosen = range(int(first), int(last or first) + 1) if first else range(int(number))
+        if not chosen:
             raise refusal
-        if end and 0 < count < len(asked):
+        if end and 0 < count < len(chosen):
             problem = f"{flag} {text!r}: there are {counted(count, 'layer')}."
             raise OptionError(problem, f"Give at most {end}:{count}.")
-        numbers += range(max(count - len(asked), 0), count) if end == "last" else asked
+        numbers += range(max(count - len(chosen), 0), count) if end == "last" else chosen
     return tuple(dict.fromkeys(numbers))

@@ -137,7 +137,7 @@ class Annotator:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
         arcs: list[tuple[int, int, int, int]] = []
         numbers = {normalise(name): number for number, name in enumerate(self.relations)}
-        asked = cache(lambda label: relation_of(label, numbers))
+        relation = cache(lambda label: relation_of(label, numbers))
         labels: Counter[str] = Counter()
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
@@ -149,7 +149,7 @@ class Annotator:
                     continue
                 label = word.relation.lower()
                 labels[label] += 1
-                if (name := asked(label)) is None:
+                if (name := relation(label)) is None:
                     continue
                 head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
                 if unit == head or UNALIGNED in (unit, head):

@@ -44,8 +44,9 @@ class UnknownTokens:
         """Returns what the reader of a table should know: one note where a hundredth or more is unknown."""
         if not self.unknown or self.unknown < TOLD * self.tokens:
             return []
-        told = f"{self._told('the text')} unknown to the model's tokenizer, which maps all of them to the same token."
-        return [f"{told} {case_note(tokenizer)}".strip()]
+        share = self._share_text("the text")
+        sentence = f"{share} unknown to the model's tokenizer, which maps all of them to the same token."
+        return [f"{sentence} {case_note(tokenizer)}".strip()]
 
     def check(self, allowed: float, name: str, tokenizer: PreTrainedTokenizerBase, *, complete: bool = True) -> None:
         """Refuses text of which too much is unknown.
@@ -63,12 +64,12 @@ class UnknownTokens:
         enough = self.tokens >= (1 if complete else _EARLY)
         if allowed < 1 and enough and self.unknown and self.unknown >= limit * self.tokens:
             raise CorpusError(
-                f"{self._told(name)} unknown to the model's tokenizer: it cannot read this text.",
+                f"{self._share_text(name)} unknown to the model's tokenizer: it cannot read this text.",
                 (case_note(tokenizer) or "Give text in the language and script of the model.")
                 + " --model-args max-unknown=1 measures it anyway.",
             )
 
-    def _told(self, name: str) -> str:
+    def _share_text(self, name: str) -> str:
         share = self.unknown / self.tokens
         return f"{share:.1%} of the tokens of {name} ({self.unknown:,} of {self.tokens:,}) are"
 

@@ -111,17 +111,17 @@ def frequent_relations(counts: Mapping[str, int], least: int) -> tuple[str, ...]
         counts: instances by name, subtypes under their relation, too, as in `CorpusSummary.relations`.
         least: how many are enough.
     """
-    remaining, asked = dict(counts), []
+    remaining, frequent = dict(counts), []
     # The narrowest first: what is taken from a relation is known before its turn.
     for name in sorted(counts, key=lambda name: -name.count(":")):
         wider = [other for other in relation_names(name)[:-1] if other in counts]
         is_all = bool(wider) and counts[name] == counts[wider[-1]]
         if remaining[name] >= least and base_relation(name) not in {"punct", "dep"} and not is_all:
-            asked.append(name)
+            frequent.append(name)
             taken = remaining[name]
             for other in wider:
                 remaining[other] -= taken
-    return tuple(sorted(asked, key=lambda name: (-counts[base_relation(name)], name)))
+    return tuple(sorted(frequent, key=lambda name: (-counts[base_relation(name)], name)))
 
 
 def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str]:
@@ -131,17 +131,17 @@ def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str
         labels: how many words have a label, by the label as it is written, in lower case.
         relations: those that are looked for.
     """
-    asked, notes = [r for r in relations if any(matches(label, r) for label in labels)], []
-    read = [label for label in labels if normalise(label) != label and any(matches(label, r) for r in asked)]
+    present, notes = [r for r in relations if any(matches(label, r) for label in labels)], []
+    read = [label for label in labels if normalise(label) != label and any(matches(label, r) for r in present)]
     if read:
         notes.append(
             "Labels of the trees read as relations of UD version 2: "
             f"{_listed([f'{label} as {normalise(label)} ({labels[label]})' for label in sorted(read)])}."
         )
     bases = {base_relation(label) for label in labels}
-    if "nmod" in asked and "obl" not in bases and _OF_UD_1 & labels.keys():
+    if "nmod" in present and "obl" not in bases and _OF_UD_1 & labels.keys():
         notes.append("The trees predate UD version 2: their nmod includes what version 2 calls obl.")
-    if "cc" in asked and {"nk", "sb"} & labels.keys():
+    if "cc" in present and {"nk", "sb"} & labels.keys():
         notes.append("These are TIGER trees: their cc is a comparative complement, and only cd corresponds to UD's cc.")
     if unknown := sorted((label for label in labels if base_relation(label) not in _KNOWN), key=lambda w: -labels[w]):
         notes.append(

@@ -261,9 +261,9 @@ class BrokenRows:
             CorpusError: the error with what can be done, if it is not to be left out.
         """
         if not self.skip:
-            told = CorpusError(error.message, f"{error.advice} Or leave such rows out with --data-args skip-broken.")
-            told.path, told.line = error.path, error.line
-            raise told from error
+            advised = CorpusError(error.message, f"{error.advice} Or leave such rows out with --data-args skip-broken.")
+            advised.path, advised.line = error.path, error.line
+            raise advised from error
         self.number += 1
         if len(self.first) < SHOWN:
             name = self.name if self.path is None else Path(self.path).name

@@ -76,7 +76,7 @@ class HubCorpus(CheckedCorpus):
         """Yields rows, whatever columns they have; errors as when sentences are read."""
         with unchanged(self.dataset):
             part = self._part
-            with self._told("cannot be read completely"):
+            with self._datasets_errors("cannot be read completely"):
                 for _, cells in refused_bytes(((None, cells) for cells in part), self.place):
                     if isinstance(cells, CorpusError):
                         raise cells
@@ -94,7 +94,7 @@ class HubCorpus(CheckedCorpus):
     def _part(self) -> Any:
         """The split, loaded once; it is read from the start any number of times."""
         path = Path(self.dataset)
-        with self._told("cannot be loaded"):
+        with self._datasets_errors("cannot be loaded"):
             splits = _from_file(path, self.split) if path.exists() else self._from_hub()
         if self.split not in splits:
             advice = f"Choose one with --split: {', '.join(splits)}."
@@ -118,7 +118,7 @@ class HubCorpus(CheckedCorpus):
             raise CorpusError(f"not in the local cache, and {reason}.", advice, path=self.place) from error
 
     @contextmanager
-    def _told(self, problem: str) -> Iterator[None]:
+    def _datasets_errors(self, problem: str) -> Iterator[None]:
         """Turns what `datasets` raises into an error with its first line, and keeps what it logs off the screen."""
         from datasets import logging  # noqa: PLC0415
 

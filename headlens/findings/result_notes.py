@@ -86,7 +86,7 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
 
 def without_advice(notes: Iterable[str]) -> list[str]:
     """Notes of a model that more training cannot help, without the advice to train it."""
-    return [f"{told}." if advice else told for told, advice, _ in (note.partition(_TRAIN) for note in notes)]
+    return [f"{text}." if advice else text for text, advice, _ in (note.partition(_TRAIN) for note in notes)]
 
 
 def _of_most_frequent(task: Task, records: Floats, metric: str) -> Floats | None:
@@ -114,7 +114,7 @@ def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | Non
     Args:
         data: counts of the source.
         name: of the data.
-        limit: how much the model reads, as `Reader.told_limit` has it; None if any length.
+        limit: how much the model reads, as `Reader.limit_text` has it; None if any length.
     """
     notes = []
     if data.broken:

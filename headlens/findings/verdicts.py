@@ -40,16 +40,16 @@ UNCORRECTED = ("p_margin", "margin", "n_to_decide")
 SWEEP_VERDICT = ("p_holm", *VERDICT_COLUMNS)
 
 
-def margin_of(metric: str, baseline: float, asked: float | None = None, tests: int = 1) -> Margin:
+def margin_of(metric: str, baseline: float, requested: float | None = None, tests: int = 1) -> Margin:
     """The smallest loss of a metric that matters: the one asked for, or the usual one.
 
     Args:
         metric: of a task.
         baseline: its value with all heads.
-        asked: what the user says; None for `headlens.tasks.task_options.usual_margin`.
+        requested: what the user says; None for `headlens.tasks.task_options.usual_margin`.
         tests: number of comparisons that are corrected for.
     """
-    size = usual_margin(metric, baseline) if asked is None else asked
+    size = usual_margin(metric, baseline) if requested is None else requested
     return Margin(size, metric in LOWER_IS_BETTER, max(1, tests))
 
 
@@ -203,10 +203,10 @@ def tied(alike: float, what: str = "heads", near: int = 0) -> str:
         what: they are.
         near: how many others it is not told apart from, see `not_apart`.
     """
-    told = [f"{alike:.0f} {what} tie"] if alike > 1 else []
+    ties = [f"{alike:.0f} {what} tie"] if alike > 1 else []
     if near:
-        told.append(f"the intervals of {counted(near, f'other {what[:-1]}')} overlap with its own")
-    return f" ({'; '.join(told)})" if told else ""
+        ties.append(f"the intervals of {counted(near, f'other {what[:-1]}')} overlap with its own")
+    return f" ({'; '.join(ties)})" if ties else ""
 
 
 def not_apart(rows: pd.DataFrame, place: int, names: tuple[str, str, str]) -> int:
@@ -245,9 +245,9 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     if row["verdict"] == NEEDED:
         return f"{row['task']} with {what} loses significantly{corrected}: {measured}.{one_answer}"
     number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
-    told = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
+    details = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
     undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}{corrected}: {measured}"
-    return (f"{undecided}; {told}." if told else f"{undecided}.") + one_answer
+    return (f"{undecided}; {details}." if details else f"{undecided}.") + one_answer
 
 
 def one_answer_text(metric: str, n: int, examples: str, what: str) -> str:

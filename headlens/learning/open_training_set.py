@@ -153,7 +153,7 @@ def _examples(
         training_set = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts[0])
     assert isinstance(training_set.data, TaskRows)
     summary = training_set.data.summary
-    notes = left_out_notes(summary, summary.name, training_set.data.asker.reader.told_limit)
+    notes = left_out_notes(summary, summary.name, training_set.data.task_forward.reader.limit_text)
     notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
     notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out else ())))
     notes += seen_notes(train, held_out)

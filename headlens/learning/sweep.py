@@ -155,7 +155,7 @@ class Trainings:
         if baseline is not None and tuple(baseline.keys) == keys:
             for row in rows:
                 row.update(self.difference(training_set.task, row["metric"], records, keys, baseline))
-        limit = Reader.of(loaded, training_set.task.labels, self.longest).told_limit
+        limit = Reader.of(loaded, training_set.task.labels, self.longest).limit_text
         left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
         notes = [*left_out, *result.notes]
         return TrainedResult(metrics=rows, notes=notes, records=records.tolist(), keys=list(keys))
@@ -231,7 +231,7 @@ def run_name(strength: float) -> str:
     return f"penalty-{short if float(short) == strength else repr(strength)}"
 
 
-def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
+def notes_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
     """The notes of several models; what holds of the first, such as what guessing gives, is told of that alone.
 
     Args:
@@ -242,7 +242,7 @@ def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) 
     return first + [f"{name}: {note}" for name, run_notes in notes for note in run_notes if note not in first]
 
 
-def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
+def training_notes(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
     """The notes of trainings that stand beside each other; what holds of all that have any is told once.
 
     Args:
@@ -250,7 +250,7 @@ def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
     """
     known = [run_notes for _, run_notes in notes if run_notes]
     common = [note for note in known[0] if all(note in other for other in known)] if known else []
-    return told_once(common, notes)
+    return notes_once(common, notes)
 
 
 @dataclass(frozen=True)

@@ -47,21 +47,21 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
     return replace(loaded, model=headed.model), headed.fresh
 
 
-def block_length(loaded: LoadedModel, asked: int | None) -> int:
+def block_length(loaded: LoadedModel, requested: int | None) -> int:
     """Tokens of a block of text that a model learns: those asked for, or `BLOCK`, or fewer if the model reads fewer.
 
     Raises:
         OptionError: if more are asked for than the model reads.
     """
     limit = loaded.max_length
-    if asked is None:
+    if requested is None:
         return min(BLOCK, limit or BLOCK)
-    if limit is not None and asked > limit:
+    if limit is not None and requested > limit:
         raise OptionError(
-            f"--data-args longest {asked} is more than the {limit} tokens that {loaded.short_name} reads.",
+            f"--data-args longest {requested} is more than the {limit} tokens that {loaded.short_name} reads.",
             f"Give {limit} or fewer.",
         )
-    return asked
+    return requested
 
 
 def read_data(

@@ -63,7 +63,7 @@ class TaskForward:
         """Collates prepared examples into a batch of tensors on the model's device."""
         return self.task.collate(prepared, self.reader, self.device)
 
-    def asked(self, network: nn.Module, batch: TaskBatch) -> tuple[Any, Tensor]:
+    def forward(self, network: nn.Module, batch: TaskBatch) -> tuple[Any, Tensor]:
         """What a network says to a batch with labels, and the sum of the loss over the units of the batch."""
         outputs = network(**batch.with_labels, **self.arguments)
         return outputs, self.task.loss(outputs, batch) * self.task.units(batch)
@@ -74,7 +74,7 @@ class TaskForward:
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Computes the task's loss of a network on a batch, summed over the units of the batch: a scalar."""
-        return self.asked(model, inputs["batch"])[1]
+        return self.forward(model, inputs["batch"])[1]
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class TaskRows:
     """Examples of a task for the training loop, whose inputs hold nothing but a batch of the task.
 
     Args:
-        asker: makes batches.
+        task_forward: makes batches.
         prepared: the examples as the model reads them.
         summary: what became of the source.
         examples: all of the source, read or not.
     """
 
-    asker: TaskForward
+    task_forward: TaskForward
     prepared: Sequence[PreparedExample]
     summary: example_sources.DataSummary
     examples: example_sources.MemoryExamples
@@ -96,14 +96,14 @@ class TaskRows:
     @classmethod
     def of(
         cls,
-        asker: TaskForward,
+        task_forward: TaskForward,
         source: example_sources.MemoryExamples,
         before: example_sources.SourceCounts | None = None,
     ) -> TaskRows:
         """Examples as a model reads them.
 
         Args:
-            asker: how it is asked.
+            task_forward: how it is asked.
             source: labelled examples.
             before: what was left out when they were gathered.
 
@@ -111,11 +111,11 @@ class TaskRows:
             CorpusError: if the model can read none of them.
         """
         counts = example_sources.SourceCounts()
-        if not (prepared := list(prepare_all(asker.task, source, asker.reader, counts))):
-            raise no_examples_error(source, asker.reader, counts)
+        if not (prepared := list(prepare_all(task_forward.task, source, task_forward.reader, counts))):
+            raise no_examples_error(source, task_forward.reader, counts)
         counts.take_over(before or example_sources.SourceCounts())
         return cls(
-            asker,
+            task_forward,
             prepared,
             example_sources.DataSummary.of(source.name, counts, example_sources.fingerprint(source.examples)),
             source,
@@ -129,7 +129,7 @@ class TaskRows:
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """A batch of the task; the same in every epoch."""
         del epoch
-        return {"batch": self.asker.batch([self.prepared[i] for i in indices])}
+        return {"batch": self.task_forward.batch([self.prepared[i] for i in indices])}
 
 
 def hold_out(
@@ -146,18 +146,18 @@ def hold_out(
 
 def task_evaluation(rows: TaskRows, batch_tokens: int) -> Evaluate:
     """The mean loss and the task's own metrics."""
-    asker, batches = rows.asker, list(budget_batches(rows.prepared, batch_tokens))
+    task_forward, batches = rows.task_forward, list(budget_batches(rows.prepared, batch_tokens))
 
     @torch.no_grad()
     def evaluate(network: nn.Module) -> dict[str, float]:
         records, loss, units = [], 0.0, 0
         for prepared in batches:
-            batch = asker.batch(prepared)
-            outputs, summed = asker.asked(network, batch)
+            batch = task_forward.batch(prepared)
+            outputs, summed = task_forward.forward(network, batch)
             loss += float(summed)
-            units += asker.task.units(batch)
-            records.append(asker.task.read(outputs, batch))
-        return {"loss": loss / units, **asker.task.values(np.concatenate(records))}
+            units += task_forward.task.units(batch)
+            records.append(task_forward.task.read(outputs, batch))
+        return {"loss": loss / units, **task_forward.task.values(np.concatenate(records))}
 
     return evaluate
 
@@ -243,9 +243,9 @@ class TrainingSet:
             given, kept = hold_out(given, held)
         else:
             kept = None if held is None else example_sources.gather(held)
-        asker = TaskForward.of(task, loaded, longest)
-        rows = TaskRows.of(asker, given, counts)
-        return cls(task, rows, asker, kept, {"data": asdict(rows.summary)})
+        task_forward = TaskForward.of(task, loaded, longest)
+        rows = TaskRows.of(task_forward, given, counts)
+        return cls(task, rows, task_forward, kept, {"data": asdict(rows.summary)})
 
     @classmethod
     def of_text(
@@ -279,7 +279,9 @@ class TrainingSet:
         if isinstance(self.data, TaskRows):
             yield from self.data.prepared
             if self.held is not None:
-                yield from prepare_all(self.task, self.held, self.data.asker.reader, example_sources.SourceCounts())
+                yield from prepare_all(
+                    self.task, self.held, self.data.task_forward.reader, example_sources.SourceCounts()
+                )
 
     @property
     def longest(self) -> int:

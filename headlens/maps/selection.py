@@ -49,8 +49,8 @@ class Selection(Checked):
             )
         selected = [h for h in heads if self.stack in (None, h.stack)]
         in_layer = {h.head for h in selected if self.layer in (None, h.layer)}
-        asked = [("layer", self.layer, {h.layer for h in selected}), ("head", self.head, in_layer)]
-        for name, number, numbers in [*asked, *(("heads", head, in_layer) for head in self.heads)]:
+        choices = [("layer", self.layer, {h.layer for h in selected}), ("head", self.head, in_layer)]
+        for name, number, numbers in [*choices, *(("heads", head, in_layer) for head in self.heads)]:
             if number is not None and number not in numbers:
                 # With gaps where heads were cut out.
                 whole = len(numbers) == max(numbers) + 1

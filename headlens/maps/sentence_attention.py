@@ -170,13 +170,15 @@ def _maps(
         words = [word_level(side.to("cpu")) for side in sides]
         if level == "word":
             weights[stack] = word_weights(maps, words[0], words[1])
-        told = [_told(loaded, s, word, level, *rows[id(s)]) for s, word in zip(sides, words, strict=True)]
-        labels[stack], groups[stack] = zip(*told, strict=True)
+        labelled = [
+            _labels_and_groups(loaded, s, word, level, *rows[id(s)]) for s, word in zip(sides, words, strict=True)
+        ]
+        labels[stack], groups[stack] = zip(*labelled, strict=True)
     source = example.source.sentence
     return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels, groups)
 
 
-def _told(
+def _labels_and_groups(
     loaded: LoadedModel, side: Tokens, words: WordLevel, level: Level, row: EncodedSequence, frequency: Frequency | None
 ) -> tuple[list[str], TokenGroups]:
     """The texts of the tokens of a side, or of its words, and what belongs together among them."""

@@ -71,15 +71,15 @@ class Coreference(MeanMetric):
             return {}
         row, mentions = asked_mentions(view.queried.queries, tokens)
         sentence, word, entity = mentions[:, :3].unbind(1)
-        asked, nearest, same_word = mentions[:, 3:].bool().unbind(1)
+        has_earlier, nearest, same_word = mentions[:, 3:].bool().unbind(1)
         targets = view.targets(view.queried.plan).at(row)
         target = targets.token  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
         same_entity = mention_heads(tokens)[sentence[:, None], pointed, entity[:, None]]
         hit = same_entity & (target >= 0) & (pointed < word[:, None])
-        sums = row_sums("coreference", view, sentence, targets.mean(hit), asked)
-        sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], asked)
-        return sums | row_sums("coreference_same_word", view, sentence, same_word[:, None], asked)
+        sums = row_sums("coreference", view, sentence, targets.mean(hit), has_earlier)
+        sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], has_earlier)
+        return sums | row_sums("coreference_same_word", view, sentence, same_word[:, None], has_earlier)
 
 
 @once_per_batch

@@ -16,7 +16,7 @@ from headlens.attention.edits_and_observers import AttentionCall, Observer, repe
 from headlens.attention.kernels.blocked_softmax import weights_at_once
 from headlens.attention.sites import Site
 from headlens.errors import ExtensionError
-from headlens.extensions import told_errors
+from headlens.extensions import extension_errors
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView, NullView
@@ -202,9 +202,9 @@ def _is_ours(metric: Metric | type[Metric]) -> bool:
     return (metric if isinstance(metric, type) else type(metric)).__module__.startswith("headlens.")
 
 
-def told(metric: Metric | type[Metric], part: str, method: Callable[..., Result], *arguments: Any) -> Result:
+def call_metric(metric: Metric | type[Metric], part: str, method: Callable[..., Result], *arguments: Any) -> Result:
     """What a method of a metric gives; an error in one that is not of headlens is told with the metric's name."""
-    with contextlib.nullcontext() if _is_ours(metric) else told_errors(f"The metric {metric.name}", part):
+    with contextlib.nullcontext() if _is_ours(metric) else extension_errors(f"The metric {metric.name}", part):
         return method(*arguments)
 
 
@@ -216,7 +216,7 @@ def _measured(
     Raises:
         ExtensionError: if that is no mapping of tensors of real numbers, which alone can be added up.
     """
-    sums: Any = told(metric, part, method, view)
+    sums: Any = call_metric(metric, part, method, view)
     named = isinstance(sums, Mapping)
     if named and all(isinstance(value, Tensor) and not value.is_complex() for value in sums.values()):
         return cast("Mapping[str, Tensor]", sums)
@@ -391,17 +391,17 @@ class Statistics(Observer):
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
-        computed = {m.name: _finite(m, told(m, "compute", m.table, self.sums(m))) for m in self.metrics}
+        computed = {m.name: _finite(m, call_metric(m, "compute", m.table, self.sums(m))) for m in self.metrics}
         return {name: table for name, table in computed.items() if table is not None}
 
     def more_tables(self) -> dict[str, pd.DataFrame]:
         """The tables that are not about heads, of all metrics."""
-        tables = [told(m, "more_tables", m.more_tables, self.sums(m)) for m in self.metrics]
+        tables = [call_metric(m, "more_tables", m.more_tables, self.sums(m)) for m in self.metrics]
         return {name: table for part in tables for name, table in part.items()}
 
     def notes(self) -> list[str]:
         """What to know about the numbers, of every metric."""
-        notes = [note for m in self.metrics for note in told(m, "notes", m.notes, self.sums(m), self.sites)]
+        notes = [note for m in self.metrics for note in call_metric(m, "notes", m.notes, self.sums(m), self.sites)]
         notes += [note for m in self.metrics for note in self._empty(m)]
         without = [m.name for m in self.metrics if not m.has_null() and not m.without_null]
         if not without:
@@ -411,13 +411,13 @@ class Statistics(Observer):
 
     def _empty(self, metric: Metric) -> list[str]:
         """Tells which columns of a metric of somebody else are empty; ours say why, where that may be."""
-        table = None if _is_ours(metric) else told(metric, "compute", metric.head_table, self.sums(metric))
+        table = None if _is_ours(metric) else call_metric(metric, "compute", metric.head_table, self.sums(metric))
         names = [column.name for column in metric.columns if table is not None and table.rows[column.name].isna().all()]
         return [f"{', '.join(names)} of the metric {metric.name}: NaN for every head."] if names else []
 
     def head_tables(self) -> list[HeadTable]:
         """The parts of heads.csv, of every metric that fills columns of it."""
-        tables = [_finite(m, told(m, "compute", m.head_table, self.sums(m))) for m in self.metrics]
+        tables = [_finite(m, call_metric(m, "compute", m.head_table, self.sums(m))) for m in self.metrics]
         # last in heads.csv
-        tables += [_finite(m, told(m, "compute", m.null_table, self.sums(m))) for m in self.metrics]
+        tables += [_finite(m, call_metric(m, "compute", m.null_table, self.sums(m))) for m in self.metrics]
         return [table for table in tables if table is not None]

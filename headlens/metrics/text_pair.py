@@ -82,13 +82,15 @@ class TextPair(MeanMetric):
         for name, direction_sums in zip(("first_to_second", "second_to_first"), of_text, strict=True):
             sums |= ratio_sums(name, view, to_other, sees & direction_sums)
         equal = other & (tokens.ids[:, :, None] == tokens.ids[:, None])  # (batch, query, key)
-        asked = equal.any(2) & ~tokens.punct
+        has_equal = equal.any(2) & ~tokens.punct
         chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(weights.shape[:3])
         if isinstance(view, NullView):  # all tokens of the other text tie
             return (
-                sums | ratio_sums("to_equal", view, chance, asked) | ratio_sums("to_equal_chance", view, chance, asked)
+                sums
+                | ratio_sums("to_equal", view, chance, has_equal)
+                | ratio_sums("to_equal_chance", view, chance, has_equal)
             )
         target = peak_among(weights, other).key  # (batch, heads, query)
         places = equal[:, None].expand(weights.shape).gather(3, target.clamp(min=0)[..., None])[..., 0]
-        sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), asked)
-        return sums | ratio_sums("to_equal_chance", view, chance, asked)
+        sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), has_equal)
+        return sums | ratio_sums("to_equal_chance", view, chance, has_equal)

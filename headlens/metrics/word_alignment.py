@@ -96,9 +96,9 @@ class WordAlignment(MeanMetric):
             links = _links(view, chosen, torch.maximum(gold, gold.transpose(1, 2)), starts)
             sums = _rate("aer", view, links, linked & (side == 1), sure)
             sums |= _rate("aer_reverse", view, links, linked & (side == 0), sure)
-        asked, chance = links.partners > 0, links.partners / starts.sum(1).clamp(min=1)
-        sums |= row_sums("aligned", view, chosen.sentence, links.points.mean(links.levels > 0), asked)
-        return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], asked)
+        has_link, chance = links.partners > 0, links.partners / starts.sum(1).clamp(min=1)
+        sums |= row_sums("aligned", view, chosen.sentence, links.points.mean(links.levels > 0), has_link)
+        return sums | row_sums("aligned_chance", view, chosen.sentence, chance[:, None], has_link)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns the share, what chance gives, the number of words, and error rates, with their intervals."""

@@ -186,8 +186,8 @@ def set_start_token(name: str, model: PreTrainedModel, written: Mapping[str, Any
     # Where config.json says nothing, `stated` is what the class has by itself.
     if None in (stated, generated) or stated == generated or "decoder_start_token_id" not in written:
         return []
-    told = f"The decoder starts with token {stated} by config.json, with {generated} by generation_config.json"
-    return [f"{told}: {start} is used."]
+    note = f"The decoder starts with token {stated} by config.json, with {generated} by generation_config.json"
+    return [f"{note}: {start} is used."]
 
 
 def _token(name: str, config: Any, key: str) -> int | None:
@@ -252,12 +252,12 @@ def sentence_notes(files: CheckpointFiles, *, lowers: bool, longest: float) -> l
     notes = _pooling_notes(files, listed)
     whole = _mapping(files.read_json("config_sentence_transformers.json"))
     prompts, name = _mapping(whole.get("prompts")), whole.get("default_prompt_name")
-    asked = {key: str(prompt) for key, prompt in prompts.items() if prompt}
+    nonempty = {key: str(prompt) for key, prompt in prompts.items() if prompt}
     where = "(config_sentence_transformers.json). headlens does not add it: write it into the data where the model"
-    if name in asked:
-        notes.append(f"sentence-transformers begins every text with the prompt {asked[name]!r} {where} expects it.")
-    elif asked:
-        shown = ", ".join(f"{key}: {prompt!r}" for key, prompt in list(asked.items())[:3])
+    if name in nonempty:
+        notes.append(f"sentence-transformers begins every text with the prompt {nonempty[name]!r} {where} expects it.")
+    elif nonempty:
+        shown = ", ".join(f"{key}: {prompt!r}" for key, prompt in list(nonempty.items())[:3])
         notes.append(
             f"sentence-transformers begins texts with a prompt where one is named, {shown} {where} expects it."
         )

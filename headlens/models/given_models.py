@@ -40,7 +40,7 @@ def check_given(model: Any) -> None:
         raise OptionError(f"{_a(model)} is no model that headlens can read text with.", f"{_HOW}{order}")
     network, tokenizer = model
     if not isinstance(network, PreTrainedModel) or hasattr(network, "_orig_mod"):
-        advice = next((told for name, told in _WRAPPERS.items() if _has(network, name)), _HOW)
+        advice = next((hint for name, hint in _WRAPPERS.items() if _has(network, name)), _HOW)
         if not isinstance(network, nn.Module) and isinstance(getattr(network, "model", None), PreTrainedModel):
             advice = "Give its model and its tokenizer: (it.model, it.tokenizer)."  # a pipeline
         raise OptionError(f"{_a(network)} is no model of transformers.", advice)

@@ -29,7 +29,7 @@ from headlens.languages import (
     language_notes,
     language_tokens,
     listed_languages,
-    tell_languages,
+    set_languages,
     writes_lower_case,
 )
 from headlens.models import checkpoint_settings
@@ -61,7 +61,7 @@ class LoadedModel:
         revision: commit on the hub; None for folders.
         untrained: names of weights of its pooler or head that the checkpoint does not have, so that they are random.
         unused: names of weights of the checkpoint that the model has no place for: of heads of other kinds.
-        untold: the sides, `source` and `target`, whose language must be given and was not.
+        unknown_languages: the sides, `source` and `target`, whose language must be given and was not.
         max_unknown: share of unknown tokens from which on a text is refused; 1 refuses none.
         notes: what the user should know about how it was loaded.
         settings_hash: SHA-256 of the files of a folder, beside its weights, that decide what is computed; or empty.
@@ -73,7 +73,7 @@ class LoadedModel:
     revision: str | None
     untrained: frozenset[str] = frozenset()
     unused: frozenset[str] = frozenset()
-    untold: frozenset[str] = frozenset()
+    unknown_languages: frozenset[str] = frozenset()
     max_unknown: float = 0.5
     notes: tuple[str, ...] = ()
     settings_hash: str = ""
@@ -147,7 +147,7 @@ class LoadedModel:
         Raises:
             ModelError: with the codes to choose from.
         """
-        if side in self.untold:
+        if side in self.unknown_languages:
             raise ModelError(
                 f"{self.name} needs to know the language of its {side}: --model-args {side}-language=CODE.",
                 listed_languages(known_languages(self.tokenizer, self.model)),
@@ -244,8 +244,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """
     if isinstance(name, Given):
         loaded: LoadedModel = name.value
-        asked = loaded.max_unknown if options is None else options.max_unknown
-        return loaded if asked == loaded.max_unknown else replace(loaded, max_unknown=asked)
+        max_unknown = loaded.max_unknown if options is None else options.max_unknown
+        return loaded if max_unknown == loaded.max_unknown else replace(loaded, max_unknown=max_unknown)
     options = options or ModelOptions()
     device = choose_device(options.device)
     with explained(name, options), quiet():
@@ -291,8 +291,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             # The model has one kind of segment, whatever its tokenizer numbers.
             tokenizer.model_input_names = [n for n in tokenizer.model_input_names if n != "token_type_ids"]
         languages = (options.source_language, options.target_language)
-        untold = tell_languages(name, tokenizer, model, languages, stated)
-        notes += language_notes(tokenizer, model, untold, languages)
+        unknown_languages = set_languages(name, tokenizer, model, languages, stated)
+        notes += language_notes(tokenizer, model, unknown_languages, languages)
     return LoadedModel(
         name,
         model.eval().to(device),
@@ -300,7 +300,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         extract_commit_hash(str(files.path("config.json")), None),
         missing,
         unused,
-        untold,
+        unknown_languages,
         options.max_unknown,
         tuple(notes),
         settings_hash,

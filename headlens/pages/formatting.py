@@ -108,9 +108,9 @@ def difference_text(
     """
     if np.isnan(value):
         return NOTHING
-    name, told = ("p", p_value) if np.isnan(p_holm) else ("p (Holm)", p_holm)
-    p_text = "" if np.isnan(told) else f", {name} < 0.001" if told < 0.001 else f", {name} {told:.2g}"
-    return value_text(value, low, high, digits=digits) + p_text + deciding_text(low, high, told)
+    name, shown = ("p", p_value) if np.isnan(p_holm) else ("p (Holm)", p_holm)
+    p_text = "" if np.isnan(shown) else f", {name} < 0.001" if shown < 0.001 else f", {name} {shown:.2g}"
+    return value_text(value, low, high, digits=digits) + p_text + deciding_text(low, high, shown)
 
 
 def deciding_text(low: float, high: float, p_value: float) -> str:

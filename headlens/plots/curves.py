@@ -33,8 +33,8 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
         below = sum(getattr(other, f"get_{place}")()[0] == value for other in axes.lines if other.get_gid() == _LEVEL)
         dashes = _DASH * (below % 2), (_DASH, _DASH)
         banded = bool(np.isfinite([low, high]).all() and low < high)
-        told = label + BAND * banded
-        line(value, color=colour, linewidth=0.8, linestyle=dashes, label=told, zorder=1, gid=_LEVEL)
+        text = label + BAND * banded
+        line(value, color=colour, linewidth=0.8, linestyle=dashes, label=text, zorder=1, gid=_LEVEL)
         if banded:
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
@@ -76,14 +76,14 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
         axes.plot(at[chosen], values[chosen], shape, color=colour, linestyle="none", **drawn)
 
 
-def verdicts_told(rows: pd.DataFrame) -> str:
+def verdicts_text(rows: pd.DataFrame) -> str:
     """Returns what the marks of `draw_verdicts` say, of those that there are, to stand behind other words."""
     known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
     marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
     return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
 
 
-def examples_told(rows: pd.DataFrame) -> str:
+def examples_text(rows: pd.DataFrame) -> str:
     """Returns of how many examples intervals are, to stand behind other words; nothing in tables that do not tell."""
     known = np.unique(float_column(rows, "n"))
     known = known[np.isfinite(known)]

@@ -195,13 +195,13 @@ def head_grid_figure(
             beside = slice(first_line, first_line + 1) if is_high else slice(number * each_has, (number + 1) * each_has)
         deep = layers[beside] if is_single else layers
         bar_beside(figure, scale, in_order[beside], high * sum(deep) + _LINE * (len(deep) - 1))
-    told = style.fold(note((wide, high)), width - 0.16, style.TICK_SIZE)
+    remark = style.fold(note((wide, high)), width - 0.16, style.TICK_SIZE)
     if handles:
-        legend = figure.legend(handles=handles, loc="outside lower left", ncols=4, title=told, **style.LEGEND)
+        legend = figure.legend(handles=handles, loc="outside lower left", ncols=4, title=remark, **style.LEGEND)
         legend.set(alignment="left")
         legend.get_title().set(fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
-    elif told:
-        below = figure.supxlabel(told, x=0.08 / width, ha="left", fontsize=style.TICK_SIZE, color=style.INK)
+    elif remark:
+        below = figure.supxlabel(remark, x=0.08 / width, ha="left", fontsize=style.TICK_SIZE, color=style.INK)
         below.set_fontfamily(FAMILY)
     style.fit_height(figure, grid[:, 0], high * sum(layers))
     # Lines of a narrow sheet become rows again.

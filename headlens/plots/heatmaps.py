@@ -112,8 +112,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
-        told = (cells.warning if cells.warned(rows).any() else "", cells.remark, numbers, cells.dot, cells.ring)
-        return " ".join(filter(None, (*told, "" if np.isnan(halves).all() else cells.pale)))
+        remarks = (cells.warning if cells.warned(rows).any() else "", cells.remark, numbers, cells.dot, cells.ring)
+        return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):

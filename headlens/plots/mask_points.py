@@ -114,8 +114,8 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
         # Names at the edges run inwards, to stay within the panel.
         relative = (place[0] - left) / (right - left) if right > left else 0.5
         side = "left" if relative < _EDGE else "right" if relative > 1 - _EDGE else "center"
-        told = "\n".join(", ".join(alike) for alike in names[place[0]].values())
-        text = axes.annotate(told, place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground)
+        alike_names = "\n".join(", ".join(alike) for alike in names[place[0]].values())
+        text = axes.annotate(alike_names, place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground)
         text.set(fontsize=TICK_SIZE - 1, color=INK)
     return max(map(len, names.values()), default=0)
 

@@ -290,13 +290,13 @@ def _relevance_notes(
             f"in biases, {lost} was lost{mixed}."
         )
     layers = table.rows.drop_duplicates(["stack", "layer"])
-    told = {
+    texts = {
         "cancelled": "Where positive and negative relevance of a layer's heads all but cancel, an example has no "
         "shares and is left out of that layer's means",
         "negative": "In some examples the heads of a layer together work against the target; a positive share there "
         "means contributing to that opposition. See `signed` and `raw` for the sign",
     }
-    for column, text in told.items():
+    for column, text in texts.items():
         named = [f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column]]
         notes += [f"{text}: {', '.join(named)}."] if named else []
     if (layers["n"] < FEWEST).any():

@@ -71,8 +71,8 @@ def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     also is above 0 where head and layer work against the target.
     """
     shares, raw, low = (float_column(rows, name) for name in ("relevance", "raw", "raw_low"))
-    told = {"even": even_shares(rows), "its_layer": layer_signs(rows), "positive": positive_sums(rows)}
-    rows = rows.assign(relevance=shares, raw=raw, **told)
+    columns = {"even": even_shares(rows), "its_layer": layer_signs(rows), "positive": positive_sums(rows)}
+    rows = rows.assign(relevance=shares, raw=raw, **columns)
     return (
         rows[(shares > 0) & ~(raw <= 0) & ~(low <= 0)]
         .sort_values("relevance", ascending=False, kind="stable")

@@ -166,8 +166,8 @@ class RelevanceSession(ReversibleContext):
         start = parts.detach().cpu().double().flatten(1).sum(dim=1)
         group = self.target.rows
         raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in by_site.items()}
-        told = told_apart(self.target.outputs(outputs, inputs))
-        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept), told)
+        fingerprints = output_fingerprints(self.target.outputs(outputs, inputs))
+        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept), fingerprints)
 
     def _checked(self, relevance: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in relevance.raw.values()])
@@ -220,7 +220,7 @@ def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     return HeadRelevance(raw, start, inputs, biases, outputs)
 
 
-def told_apart(outputs: Tensor) -> Tensor:
+def output_fingerprints(outputs: Tensor) -> Tensor:
     """Three numbers of every row, (rows, 3): rows in which these are the same are the same, but for rare accidents."""
     numbers = outputs.detach().double()
     if not numbers.numel():

@@ -67,8 +67,8 @@ def warned_title(words: str, relevance: pd.DataFrame | None) -> str:
     _, rows = requested_rule(relevance)
     against = rows[opposing(rows)] if "layer" in rows else rows.iloc[:0]
     layers = [str(layer) for layer in against["layer"].drop_duplicates()] if len(against) else []
-    told = f"\nshares of layers that work against the target: {', '.join(layers)}" if layers else ""
-    return figure_title(words, rows) + told
+    warning = f"\nshares of layers that work against the target: {', '.join(layers)}" if layers else ""
+    return figure_title(words, rows) + warning
 
 
 def even_shares(rows: pd.DataFrame) -> Grid:

@@ -284,11 +284,11 @@ def _pooled(outputs: Any, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     return shares, mean / length, length
 
 
-def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
+def choose_target(requested: str, loaded: LoadedModel, *, paired: bool) -> Target:
     """Where relevance starts.
 
     Args:
-        asked: one of `NAMES`, or `auto`: the largest logit of a classifier, at masked tokens of a masked language
+        requested: one of `NAMES`, or `auto`: the largest logit of a classifier, at masked tokens of a masked language
             model, at every position of a translation or text; of a model without task head the similarity of pairs,
             or the embedding of single sentences.
         loaded: the model.
@@ -297,7 +297,7 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
     Raises:
         OptionError: if there is no such target, or the model or the corpus does not fit it.
     """
-    name, _, label = (_default(loaded, paired=paired) if asked == "auto" else asked).partition(":")
+    name, _, label = (_default(loaded, paired=paired) if requested == "auto" else requested).partition(":")
     is_unknown = name not in {known.partition(":")[0] for known in NAMES} or bool(label and name != "class")
     kind, mask = type(loaded.model).__name__, getattr(loaded.tokenizer, "mask_token_id", None)
     classifies = kind.endswith("ForSequenceClassification")
@@ -324,7 +324,7 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
             f"{_OPTION} {name}: {loaded.name} is a classifier of sentences and has one output for all tokens.",
             f"Use {_OPTION} predicted or class:LABEL.",
         ),
-        (is_unknown, f"{_OPTION} {asked} is unknown.", f"Choose auto, {', '.join(NAMES)}."),
+        (is_unknown, f"{_OPTION} {requested} is unknown.", f"Choose auto, {', '.join(NAMES)}."),
         (
             not classifies and name in ("predicted", "class"),
             f"{loaded.name} ({kind}) does not classify sentences.",

@@ -28,7 +28,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.metric import MetricSettings, Statistics, told
+from headlens.metrics.metric import MetricSettings, Statistics, call_metric
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
@@ -147,7 +147,9 @@ def classify_heads(
         baseline, other_labels = _baseline(reader, baseline_corpus, relations, options.batch_tokens)
         baseline_notes = [f"{baseline_corpus.name}: {note}" for note in label_notes(other_labels, relations)]
     settings = MetricSettings(relations, options.exclude_self, baseline)
-    metrics = [told(metric, "of", metric.of, settings) for metric in registered_metrics()] + list(options.metrics)
+    metrics = [call_metric(metric, "of", metric.of, settings) for metric in registered_metrics()] + list(
+        options.metrics
+    )
     refuse_collisions(metrics)
     statistics = Statistics(metrics, reader.sites, level=options.level)
     similarity = None if options.similarity == "off" else HeadSimilarity(reader.sites)

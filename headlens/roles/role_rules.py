@@ -108,8 +108,8 @@ class Role:
     Args:
         name: of the role.
         columns: of heads.csv; of several the largest counts.
-        told: what a head with this role does, with the places {share}, {n} and {where} for its numbers; of a role that
-            is resting, where it rests.
+        description: what a head with this role does, with the places {share}, {n} and {where} for its numbers; of a
+            role that is resting, where it rests.
         threshold: field of `Thresholds`, if it does not have the name of the role; of no use beside `baselines`.
         instances: column that says on how many tokens or words the share rests; empty for all tokens.
         more: whether the share has to be above the threshold ("more than half"), or may equal it.
@@ -124,7 +124,7 @@ class Role:
 
     name: str
     columns: tuple[str, ...]
-    told: str
+    description: str
     threshold: str = ""
     instances: str = ""
     more: bool = False
@@ -305,8 +305,8 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         null = float(row.get("accuracy_null", math.nan))
         noise = by_chance or not above_null(value, null)
         held = passed and above_null(row.get("ci_low", value), null)
-        told = (value, needed, null, passed)
-        candidate = Candidate(name, held, _scaled(value, needed), share, *told, noise=noise)
+        measured = (value, needed, null, passed)
+        candidate = Candidate(name, held, _scaled(value, needed), share, *measured, noise=noise)
         syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append(candidate)
     kinds = zip(heads.rows.to_dict("records"), uniform_heads(heads.rows), even_heads(heads.rows), strict=True)
     for row, equal, even in kinds:
@@ -341,8 +341,8 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         noise = not (spreads or above_null(value, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)
-        told = (value, threshold, null, passed, by_weight, noise)
-        yield Candidate(name, held, _scaled(value, threshold), share, *told)
+        measured = (value, threshold, null, passed, by_weight, noise)
+        yield Candidate(name, held, _scaled(value, threshold), share, *measured)
 
 
 def above_null(low: float, null: float) -> bool:
@@ -495,8 +495,10 @@ def agreement_notes(agreement: pd.DataFrame) -> list[str]:
             f"{row['kappa']:.2f} ({row['model']} and {row['other_model']}, {row['stack']})"
             for row in (known.iloc[[0, -1]].to_dict("records") if len(known) else [])
         ]
-        told = f" Cohen's κ ranges from {ends[0]} to {ends[1]}." if ends else ""
-        return [f"agreement.csv compares the roles of heads in the same position, for {len(agreement)} pairs.{told}"]
+        kappa_range = f" Cohen's κ ranges from {ends[0]} to {ends[1]}." if ends else ""
+        return [
+            f"agreement.csv compares the roles of heads in the same position, for {len(agreement)} pairs.{kappa_range}"
+        ]
     notes = []
     for row in agreement.to_dict("records"):
         where = f", {row['stack']}" if several else ""

@@ -16,7 +16,7 @@ from headlens.attention_masks.model_mask import mask_record, under_mask
 from headlens.corpora.sentence import CorpusSummary
 from headlens.errors import OptionError, OutputError
 from headlens.interventions.compacting import removed_heads
-from headlens.languages import told_languages
+from headlens.languages import chosen_languages
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
@@ -167,7 +167,7 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
         label: name of the model in tables.
     """
     removed = removed_heads(loaded.model)
-    languages = told_languages(loaded.tokenizer, loaded.model, loaded.untold)
+    languages = chosen_languages(loaded.tokenizer, loaded.model, loaded.unknown_languages)
     return {
         "model": label,
         "name": loaded.name,
@@ -252,12 +252,12 @@ def open_run(
         shown_path = folder.path if folder is not None else path
         shown = (reporter if processes.first else None) or Reporter()
         run = Run(shown_path, folder, processes, shown, mask_name=mask_facts.get("mask", {}).get("name", ""))
-        stack.enter_context(_told(run))
+        stack.enter_context(_log_as_notes(run))
         yield run
 
 
 @contextmanager
-def _told(run: Run) -> Iterator[None]:
+def _log_as_notes(run: Run) -> Iterator[None]:
     """Makes what modules log of data, such as pairs that were left out, a warning and a note of the run."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: run.tell(record.getMessage())  # type: ignore[method-assign]

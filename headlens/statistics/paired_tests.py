@@ -107,12 +107,12 @@ class Comparison:
         if scores is not None and self._scored:
             gained, lost = changed_sides(*scores)
             low, high = paired_share_interval(gained, lost, len(records))
-            told = self._share_below_margin(gained, lost, len(records))
-            return PairedComparison(value, delta, low, high, mcnemar(*scores), *told)
+            margin_test = self._share_below_margin(gained, lost, len(records))
+            return PairedComparison(value, delta, low, high, mcnemar(*scores), *margin_test)
         replicates = replicates_of(records, self._statistic, self._draws) - self._replicates
         p_value = p_from(replicates, delta) if scores is None else mcnemar(*scores, self._draws.clusters)
-        told = self._below_margin(records, replicates, delta)
-        return PairedComparison(value, delta, *interval_around(delta, replicates), p_value, *told)
+        margin_test = self._below_margin(records, replicates, delta)
+        return PairedComparison(value, delta, *interval_around(delta, replicates), p_value, *margin_test)
 
     def _share_below_margin(self, gained: int, lost: int, n: int) -> tuple[float, float]:
         """`p_margin` and `n_to_decide` of a share of right examples."""

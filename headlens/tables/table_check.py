@@ -26,8 +26,8 @@ def check_table(schema: TableSchema, frame: pd.DataFrame, path: Path) -> None:
             file, column and row.
     """
     there = {column.optional for column in schema.columns if column.name in frame}
-    asked = [c for c in schema.columns if not c.optional or (c.optional is not True and c.optional in there)]
-    if missing := [column.name for column in asked if column.name not in frame]:
+    required = [c for c in schema.columns if not c.optional or (c.optional is not True and c.optional in there)]
+    if missing := [column.name for column in required if column.name not in frame]:
         raise InputError(f"{path}: no column {', '.join(missing)}.", MEND)
     for column in schema.columns:
         if column.name in frame:

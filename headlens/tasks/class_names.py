@@ -126,19 +126,19 @@ class OutputOrder:
 
     @classmethod
     def of(
-        cls, loaded: LoadedModel, classes: Sequence[str], told: Sequence[str] = (), *, by_place: bool = True
+        cls, loaded: LoadedModel, classes: Sequence[str], declared: Sequence[str] = (), *, by_place: bool = True
     ) -> OutputOrder:
         """Finds the order of a model's outputs.
 
         Args:
             loaded: the model.
             classes: names of the task's classes in the order of their numbers; without any, nothing is looked for.
-            told: the classes in the order of the outputs, where a user says so; it goes before the model's own names.
+            declared: the classes in the order of the outputs, where a user says so; goes before the model's own names.
             by_place: whether outputs without names are taken for the classes in their order.
 
         Raises:
             ModelError: if the model names its outputs, and not as these classes, or does not name them where that is
-                not enough; unless `told` says which is which.
+                not enough; unless `declared` says which is which.
         """
         if not classes:
             return cls()
@@ -151,14 +151,14 @@ class OutputOrder:
             if own_places is None and not (by_place or _is_numbered(enumerate(classes))):
                 raise ValueError("numbers do not show which class is which")
         except ValueError as error:
-            if not told:
+            if not declared:
                 called = f"calls its outputs {', '.join(names)}" if names else "contradicts itself about its outputs"
                 message = f"{loaded.name} {called}, and the task has the classes {', '.join(classes)}: {error}."
                 raise ModelError(message, _ADVICE.format("model", "of the model's outputs")) from error
-        if told:
-            places = class_places(told, classes)
-            note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(told)}, which is used."
-            return cls(places, tuple(told), "" if own_places in (None, places) else note)
+        if declared:
+            places = class_places(declared, classes)
+            note = f"{short} calls its outputs {', '.join(names)}; --labels says {', '.join(declared)}, which is used."
+            return cls(places, tuple(declared), "" if own_places in (None, places) else note)
         if own_places is not None:
             return cls(own_places, tuple(names))
         note = (
@@ -206,7 +206,7 @@ def parse_labels(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return labels
 
 
-def told_classes(names: Sequence[str], classes: Sequence[str]) -> tuple[str, ...]:
+def named_classes(names: Sequence[str], classes: Sequence[str]) -> tuple[str, ...]:
     """Returns the task's own names of classes that a user names in some order; none for none.
 
     Raises:

@@ -169,7 +169,7 @@ def records_of(
 
 def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
     """Returns the error for a source of which no example could be read."""
-    limit = reader.told_limit
+    limit = reader.limit_text
     longer = f"longer than {limit}, or without text to score." if limit else "without text to score."
     advice = "a larger --data-args longest" if reader.shortened else "a model that reads longer ones"
     return CorpusError(

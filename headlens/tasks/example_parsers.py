@@ -120,10 +120,10 @@ class QuestionReader(ExampleReader):
             return
         for paragraph in _parts(row, row.cells, "paragraphs"):
             context = _text(row, paragraph, "context")
-            for asked in _parts(row, paragraph, "qas"):
-                answers = [] if asked.get("is_impossible") else _parts(row, asked, "answers")
-                question = _text(row, asked, "question")
-                yield replace(row, cells={**asked, "question": question, "context": context, "answers": answers})
+            for qa in _parts(row, paragraph, "qas"):
+                answers = [] if qa.get("is_impossible") else _parts(row, qa, "answers")
+                question = _text(row, qa, "question")
+                yield replace(row, cells={**qa, "question": question, "context": context, "answers": answers})
 
     def example(self, row: TaskRow, columns: Columns) -> Question | None:
         """Returns the question of a row; None if it or its context is empty, or it has no answer where it needs one.

@@ -13,7 +13,7 @@ from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
-from headlens.tasks.class_names import parse_labels, told_classes
+from headlens.tasks.class_names import named_classes, parse_labels
 from headlens.tasks.classification import OwnClassification, SequenceClassification
 from headlens.tasks.example_parsers import OwnLabels, TextReader, parse_columns
 from headlens.tasks.example_sources import ChainedExamples, DataOptions, RowExamples, SourceCounts, TaskSource
@@ -56,7 +56,7 @@ def _rows(name: str, data: str | Path | None, options: DataOptions) -> tuple[Tas
     """Opens a task and its examples as `open_task` does, but without the classes that only the data names."""
     entry = find_task(name, options.columns)
     model, numbers = (
-        () if isinstance(entry.task, OwnClassification) else told_classes(options.labels.get(whose, ()), classes)
+        () if isinstance(entry.task, OwnClassification) else named_classes(options.labels.get(whose, ()), classes)
         for whose, classes in (("model", entry.task.labels), ("data", entry.reader.classes))
     )
     task = replace(entry.task, outputs=model) if isinstance(entry.task, SequenceClassification) else entry.task
@@ -183,7 +183,7 @@ def name_classes(
         OptionError: if the classes that the user names are fewer than two, or not those of the data.
         CorpusError: if the labels are one class, or not like classes; also as in `RowExamples.read`.
     """
-    told, classes = (tuple(labels.get(whose, ())) for whose in ("model", "data"))
+    declared, classes = (tuple(labels.get(whose, ())) for whose in ("model", "data"))
     if classes and (len(classes) < 2 or len(set(classes)) < len(classes)):
         message = f"--labels data={','.join(classes)}: fewer than two different classes."
         raise OptionError(message, "Name each class once, two or more.")
@@ -192,9 +192,9 @@ def name_classes(
         examples = [e for e in _read_as(source, seen).read(SourceCounts()) if isinstance(e, TextExample)]
         names = list(seen.seen)  # also of examples that were left out
         occurring = {names[int(e.label)] for e in examples if e.label is not None}
-        fitting = (tuple(given) for given in (told, known) if occurring <= set(given))
+        fitting = (tuple(given) for given in (declared, known) if occurring <= set(given))
         classes = next(fitting, ()) or _checked(occurring, len(examples), source.name)
-    named = replace(task, classes=classes, outputs=told_classes(told, classes))
+    named = replace(task, classes=classes, outputs=named_classes(declared, classes))
     return named, _read_as(source, OwnLabels(classes))
 
 

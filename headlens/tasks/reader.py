@@ -96,7 +96,7 @@ class Reader:
         return next(filter(None, (getattr(self.tokenizer, name, None) for name in ("target_lang", "tgt_lang"))), "")
 
     @property
-    def told_limit(self) -> str | None:
+    def limit_text(self) -> str | None:
         """How long a sequence may be, in words; None for any length."""
         if self.limit is None or self.target_limit in (None, self.limit):
             return None if self.limit is None else f"{self.limit} tokens"

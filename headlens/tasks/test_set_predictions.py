@@ -127,7 +127,7 @@ def predict(task: Task, loaded: LoadedModel, rows: MemoryExamples, options: Eval
     cut = sum(not reader.fits(len(reader.encode(*texts_of(example))["input_ids"])) for example in rows.examples)
     predicted = records[:, task.columns.index("predicted")]
     written = zip((example.id for example in rows.examples), _written(task, predicted.tolist()), strict=True)
-    notes = (f"Of {rows.name}, {counted(cut, 'row')} longer than {reader.told_limit} {_CUT}",) if cut else ()
+    notes = (f"Of {rows.name}, {counted(cut, 'row')} longer than {reader.limit_text} {_CUT}",) if cut else ()
     file = {"stsb": "STS-B", **{name: known.submission for name, known in _GLUE.items()}}.get(task.name)
     return Predictions(f"{file or 'predictions'}.tsv", tuple(written), notes)
 

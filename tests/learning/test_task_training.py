@@ -55,7 +55,7 @@ KINDS = [t for t in TASKS if t.name in ("sst2", "mnli", "stsb", "paraphrase", "s
 @pytest.mark.parametrize("task", rest_slow(TASKS, KINDS), ids=lambda t: t.name)
 def test_losses_add_up_and_evaluations_agree(task: Task, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(task, wordpiece_tokenizer)
-    network, objective = task.network(loaded.model), rows.asker
+    network, objective = task.network(loaded.model), rows.task_forward
     indices = tuple(range(len(rows.prepared)))
     whole = rows.batch(indices, 0)
     apart = [rows.batch((i,), 3) for i in indices]
@@ -73,7 +73,7 @@ def test_losses_add_up_and_evaluations_agree(task: Task, wordpiece_tokenizer: Pr
 
 def test_what_a_loss_does_not_need_is_left_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(CATALOGUE["similarity"].task, wordpiece_tokenizer)
-    freeze_unused(loaded.model, rows.asker, rows.batch((0, 1), 0))
+    freeze_unused(loaded.model, rows.task_forward, rows.batch((0, 1), 0))
     frozen = {name for name, p in loaded.model.named_parameters() if not p.requires_grad}
     assert frozen == {"pooler.dense.weight", "pooler.dense.bias"}
     assert all(p.grad is None for p in loaded.model.parameters())
@@ -84,7 +84,7 @@ def test_a_classifier_learns(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
     loaded, rows = rows_of(CATALOGUE["sst2"].task, wordpiece_tokenizer, 20)
     before = task_evaluation(rows, 1000)(loaded.model)
     options = TrainingOptions(steps=60, batch_tokens=200, learning_rate=1e-2)
-    Trainer(options, rows.asker).fit(loaded.model, rows)
+    Trainer(options, rows.task_forward).fit(loaded.model, rows)
     after = task_evaluation(rows, 1000)(loaded.model)
     assert after["loss"] < 0.3 * before["loss"]
     assert after["accuracy"] == 1
@@ -93,9 +93,9 @@ def test_a_classifier_learns(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
 def test_evaluations_after_training_are_in_full_precision(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, rows = rows_of(CATALOGUE["sst2"].task, wordpiece_tokenizer)
     model = loaded.model.float()
-    Trainer(TrainingOptions(steps=2, precision="bf16"), rows.asker).fit(model, rows)
+    Trainer(TrainingOptions(steps=2, precision="bf16"), rows.task_forward).fit(model, rows)
     again = copy.deepcopy(model)
-    inputs = rows.asker.batch(rows.prepared).inputs
+    inputs = rows.task_forward.batch(rows.prepared).inputs
     with torch.no_grad():
         found = model(**inputs).logits
         expected = type(again).forward(again, **inputs).logits
@@ -121,7 +121,7 @@ def trained(name: str, tokenizer: str, accumulate: int) -> tuple[Any, PreTrained
     """Three updates of a task, as one of several processes or alone."""
     task = CATALOGUE[name].task
     loaded, rows = rows_of(task, AutoTokenizer.from_pretrained(tokenizer), 24)
-    network, objective = task.network(loaded.model), rows.asker
+    network, objective = task.network(loaded.model), rows.task_forward
     freeze_unused(network, objective, rows.batch((0,), 0))
     # So small that three updates end before the epoch does, whose last update may be another one.
     options = TrainingOptions(steps=3, batch_tokens=20, accumulate=accumulate, learning_rate=1e-2, log_every=1)

@@ -133,7 +133,7 @@ def test_a_model_that_was_saved_states_its_languages(folders: dict[str, str], na
     _, source, target, _ = MODELS[name]
     loaded = told(folders[name], source, target)
     again = load(save(loaded.model, tmp_path / "again", loaded.tokenizer))
-    assert not again.untold
+    assert not again.unknown_languages
     one, two = (Reader.of(found, ()) for found in (loaded, again))
     assert one.sequence(SOURCE) == two.sequence(SOURCE)
     assert one.target(TARGET) == two.target(TARGET)

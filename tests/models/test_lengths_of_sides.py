@@ -68,7 +68,7 @@ def test_sides_are_held_against_their_own_limits(
     examples = {k: Example(*(plain_sentence(text, "1") for text in pair)) for k, pair in texts.items()}
     encoder = CorpusReader.of(loaded, next(iter(examples.values()))).encoder
     reader = Reader.of(loaded)
-    assert reader.told_limit == f"{source} tokens, or the decoder's {target}"
+    assert reader.limit_text == f"{source} tokens, or the decoder's {target}"
     for name, example in examples.items():
         fits = (name == "long source") == (source > target)
         assert (encoder.encode(example) is not None) == fits

@@ -22,11 +22,11 @@ from headlens.plots.curves import (
     draw_intervals,
     draw_level,
     draw_verdicts,
-    examples_told,
+    examples_text,
     known_values,
     legend_below,
     panels,
-    verdicts_told,
+    verdicts_text,
 )
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
@@ -122,7 +122,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         ring=" ".join(marks),
     )
     return interval_map(
-        rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_told(rows)}"
+        rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_text(rows)}"
     )
 
 
@@ -168,8 +168,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         for name, model_sets in ((name, sets[sets["model"].astype(str) == name]) for name in models)
     ]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    told = verdicts_told(pruning[pruning["strategy"] != RANDOM])
-    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_told(pruning)}{told})"
+    verdicts = verdicts_text(pruning[pruning["strategy"] != RANDOM])
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_text(pruning)}{verdicts})"
     width, abreast = _width(models), 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
     figure, drawn = panels(title, named, width, abreast)

@@ -142,7 +142,7 @@ class AblateRequest:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
         if len(self.models) > 1 and self.predict is not None:
             raise OptionError("--predict writes the predictions of one model, but two were given.", "Give one.")
-        if len(self.models) > 1 and any(told.partition("=")[0].strip() == "model" for told in self.data.labels):
+        if len(self.models) > 1 and any(label.partition("=")[0].strip() == "model" for label in self.data.labels):
             raise OptionError(
                 "--labels model=… names the outputs of one model, but two were given.",
                 "Run them one after the other: headlens report shows both runs on one page.",

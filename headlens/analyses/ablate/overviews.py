@@ -117,10 +117,10 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
             gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
             sizes = {stack: int((swept["stack"] == stack).sum()) for stack in STACKS}
             if sum(size > 0 for size in sizes.values()) > 1:
-                told: dict[str, Any] = {
+                by_stack: dict[str, Any] = {
                     stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
                 }
-                counts = {"pruned": row["n_pruned"], **told, "value": number_cell(row["value"])}
+                counts = {"pruned": row["n_pruned"], **by_stack, "value": number_cell(row["value"])}
                 records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "
@@ -173,10 +173,10 @@ def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
             mean = {name: float_column(group, name).mean() for name in _MEANS if name in group}
             mean |= {"ci_low": group["value"].min(), "ci_high": group["value"].max()}
             same = {name: None for name in _SIZES if name in group and len(set(group[name])) > 1}
-            told: dict[str, Any] = {"strategy": f"{group['strategy'].iloc[0]}, mean of {len(group)}", "seed": pd.NA}
-            told["spread"] = "range "
+            summary: dict[str, Any] = {"strategy": f"{group['strategy'].iloc[0]}, mean of {len(group)}", "seed": pd.NA}
+            summary["spread"] = "range "
             empty: dict[str, Any] = dict.fromkeys({"verdict", "n_to_decide"} & set(group))
-            first = first.assign(**told, **mean, **same, **empty)
+            first = first.assign(**summary, **mean, **same, **empty)
         rows.append(first.astype(object))
     return pd.concat(rows, ignore_index=True).fillna({"spread": ""})
 
@@ -357,11 +357,11 @@ def _needed(rows: pd.DataFrame) -> str:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
         return f"{none}; the largest loss is without {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
-    told = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
+    significance = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
     near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
     most = f"one of the heads that {task} suffers most without is" if near else f"{task} suffers most without"
     which = f"{head_name(row)}{tied(alike, near=near)}"
-    return f"{most} {which}: {change} {told}{better}{verdicts}"
+    return f"{most} {which}: {change} {significance}{better}{verdicts}"
 
 
 def _better_without(rows: pd.DataFrame) -> str:
@@ -398,9 +398,9 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
             as_many = chosen[chosen["n_pruned"] == gone]
             equal = (as_many["value"] == row["value"]) & (as_many["verdict"] == row["verdict"])
             pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, as_many[equal]['strategy']))})"
-            told = taken_away_text(row, pruned, len(chosen), "sets of heads")
-            told += _other_strategies(as_many[~equal])
-            sentences.append(f"{model}: {told}{_random_orders(rows, gone)}")
+            sentence = taken_away_text(row, pruned, len(chosen), "sets of heads")
+            sentence += _other_strategies(as_many[~equal])
+            sentences.append(f"{model}: {sentence}{_random_orders(rows, gone)}")
     return sentences
 
 

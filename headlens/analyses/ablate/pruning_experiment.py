@@ -167,10 +167,10 @@ class PruningExperiment:
         task = self.examples.task
         chance = task.chance(baseline) if self.metric == task.metrics[0] else None
         table["chance"] = np.nan if chance is None else chance
-        told = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
+        verdicts = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
         if self.examples.task.constant(baseline, self.metric):
-            told = without_verdicts(told)
-        more = told[["p_holm", *VERDICT_COLUMNS[1:]]]
+            verdicts = without_verdicts(verdicts)
+        more = verdicts[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)[PRUNING.names[1:]]
         return table, np.stack([model.records for model in models])
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 from headlens.errors import ExtensionError, OptionError, SelfCheckError, counted
-from headlens.extensions import Registry, told_errors
+from headlens.extensions import Registry, extension_errors
 from headlens.options import StackName
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class _NoScores:
 def strategy_cost(name: str, beam: int, heads: int, most: int) -> Cost:
     """Returns what the strategy of a name asks of its scorer, at most, to choose up to `most` of so many heads."""
     entry = STRATEGY_ENTRIES[name]
-    with _told(name, "cost"):
+    with _strategy_errors(name, "cost"):
         return Cost(*entry.make(StrategySettings(_NoScores(), beam, 0)).cost(heads, most))
 
 
@@ -360,7 +360,7 @@ def strategy_choices(
         ExtensionError: if a strategy of another package fails, or does not choose as many of these heads.
     """
     entry = STRATEGY_ENTRIES[name]
-    with _told(name, "choices"):
+    with _strategy_errors(name, "choices"):
         for size, choice in enumerate(entry.make(settings).choices(heads, counts[-1]), 1):
             chosen = set(choice.removed)
             if not (len(choice.removed) == len(chosen) == size and chosen <= set(heads)):
@@ -376,5 +376,5 @@ def strategy_choices(
         raise ExtensionError(f"The strategy {name} ends before {counted(counts[-1], 'head')} are chosen.", "Mend it.")
 
 
-def _told(name: str, part: str) -> AbstractContextManager[None]:
-    return nullcontext() if STRATEGY_ENTRIES.is_own(name) else told_errors(f"The strategy {name}", part)
+def _strategy_errors(name: str, part: str) -> AbstractContextManager[None]:
+    return nullcontext() if STRATEGY_ENTRIES.is_own(name) else extension_errors(f"The strategy {name}", part)

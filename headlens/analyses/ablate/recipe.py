@@ -98,8 +98,10 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
                 if test is not None and run.folder is not None:
                     size = request.options.batch_tokens or EvaluationOptions.batch_tokens
                     with run.reporter.status(f"predicting {test.name}"):
-                        told = write_predictions(task, loaded, test, EvaluationOptions(size, warn=run.warn), run.file)
-                    results[label].notes.extend(told)
+                        scoring_notes = write_predictions(
+                            task, loaded, test, EvaluationOptions(size, warn=run.warn), run.file
+                        )
+                    results[label].notes.extend(scoring_notes)
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
         if len(results) > 1:
@@ -198,7 +200,7 @@ class _Ablated:
     ) -> list[str]:
         """What is to be known of the examples, of which pruned models are evaluated on some or there are none."""
         summary = examples.summary
-        notes = left_out_notes(summary, summary.name, examples.reader.told_limit)
+        notes = left_out_notes(summary, summary.name, examples.reader.limit_text)
         if len(examples) < FEWEST:
             notes.append(
                 f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to tell which heads the task "

@@ -99,13 +99,13 @@ def ablation_table(
         [{**head._asdict(), **asdict(compare.of(record))} for head, record in records.items()],
         columns=[*KEY_COLUMNS, *(f.name for f in fields(PairedComparison))],
     ).rename(columns={"low": "ci_low", "high": "ci_high"})
-    told: dict[str, Any] = {
+    common: dict[str, Any] = {
         "task": task.name,
         "metric": metric,
         "mode": mode,
         "n": len(records.intact),
         "baseline": compare.value,
     }
-    rows = with_verdicts(rows.assign(**told), tested)
+    rows = with_verdicts(rows.assign(**common), tested)
     table = HeadTable(without_verdicts(rows) if task.constant(records.intact, metric) else rows)
     return table.rows[ABLATION.names[1:]]

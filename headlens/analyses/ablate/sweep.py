@@ -348,8 +348,8 @@ class InterimHeads:
         alike: dict[str, list[Head]] = {}
         for head in changed:
             alike.setdefault(f"{deltas[head]:+.3f}", []).append(head)
-        told = (
+        changes = (
             f"{equal_heads[0]} ({delta})" if len(equal_heads) == 1 else f"{len(equal_heads)} heads ({delta} each)"
             for delta, equal_heads in list(alike.items())[:_MOST]
         )
-        return f"{self.metric} changes most {preposition} {', '.join(told)}"
+        return f"{self.metric} changes most {preposition} {', '.join(changes)}"

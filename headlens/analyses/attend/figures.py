@@ -38,7 +38,7 @@ def layer_figures(
     Yields:
         Name of the figure, and the figure; None where all heads were cut out of the model.
     """
-    asked = heads if head is None else (head,)
+    selected = heads if head is None else (head,)
     together: dict[tuple[str, str], list[SentenceMap]] = {}
     for sentence_map in maps:
         if sentence_map.state < len(models):
@@ -49,7 +49,7 @@ def layer_figures(
             for sentence_map in (sentence_map for sentence_map in both if number < len(sentence_map.weights)):
                 weights, name = sentence_map.weights[number], f"{models[sentence_map.state]}, " if len(both) > 1 else ""
                 # Of heads that were cut out of the model there is nothing to draw.
-                drawn = [h for h in asked or range(len(weights)) if not np.isnan(weights[h]).all()]
+                drawn = [h for h in selected or range(len(weights)) if not np.isnan(weights[h]).all()]
                 titles = [f"{name}{stack}.{number}.{h}" for h in drawn]
                 blocks.append(MapBlock(weights[drawn], sentence_map.queries, sentence_map.keys, titles))
             title = f"Attention of {' and '.join(models)} in sentence {sentence}: {stack}, layer {number}"

@@ -58,14 +58,14 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
                 path.write_text(page, encoding="utf-8", newline="\n")
             notes += size_notes(page, view)
             if request.figures:
-                names, asked = drawn_names(view.states, len(models)), request.selection
+                names, selection = drawn_names(view.states, len(models)), request.selection
                 layers = sum(
-                    len(sentence_map.weights) if asked.layer is None else 1
+                    len(sentence_map.weights) if selection.layer is None else 1
                     for sentence_map in maps
                     if not sentence_map.state
                 )
                 with run.reporter.progress("drawing", layers) as advance:
-                    for name, figure in layer_figures(maps, names, asked.layer, asked.head, asked.heads):
+                    for name, figure in layer_figures(maps, names, selection.layer, selection.head, selection.heads):
                         run.folder.figure(name, figure)
                         advance(1)
             records = {state.model: model_record(state.loaded, state.model) for state in states}

@@ -241,16 +241,18 @@ def open_server(
     folder = Path(request.source).expanduser()
     is_run = (folder / RUN_FILE).is_file() and not (folder / "config.json").exists()
     run = read_recorded(folder, folder.name) if is_run else None
-    asked = AttendRequest(request.source, mask=request.mask, model_options=request.model_options)
-    asked = asked if run is None else _asked_by(run, request)
+    attend_request = AttendRequest(request.source, mask=request.mask, model_options=request.model_options)
+    attend_request = attend_request if run is None else _asked_by(run, request)
     models = []
-    for name in filter(None, (asked.model, asked.second)):
+    for name in filter(None, (attend_request.model, attend_request.second)):
         with reporter.status(f"loading {name}"):
-            models.append(load(name, asked.model_options))
+            models.append(load(name, attend_request.model_options))
         for note in models[-1].notes:
             tell(f"{models[-1].name}: {note}")
     view = None if run is None else attention(run)
-    return SentenceServer(states_of(asked, models), asked, [] if view is None else [*view.maps], request.port)
+    return SentenceServer(
+        states_of(attend_request, models), attend_request, [] if view is None else [*view.maps], request.port
+    )
 
 
 def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:
@@ -270,7 +272,7 @@ def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:
     names = [*_OF_THE_RUN, *vars(MaskOptions())]
     values = {name: value for name in names if (value := run.argument(name, None)) is not None}
     second = {"second": models[1]} if len(models) > 1 else {}
-    asked: AttendRequest = COMMAND.request({**values, "model": models[0], **second})
+    attend_request: AttendRequest = COMMAND.request({**values, "model": models[0], **second})
     arguments = vars(request.model_options)
     here = {name: arguments[name] for name in ("device", "offline", "allow_pickle", "trust_remote_code")}
-    return replace(asked, model_options=replace(asked.model_options, **here))
+    return replace(attend_request, model_options=replace(attend_request.model_options, **here))

@@ -81,10 +81,10 @@ def attention_of_states(
     Raises:
         InputError: if a sentence or the selection does not fit a model.
     """
-    maps, asked = list[SentenceMap](), request.selection
+    maps, selection = list[SentenceMap](), request.selection
     for number, state in enumerate(states):
         with under_mask(state.loaded.model, state.mask, tell):
-            sentences = collect_attention(state.loaded, examples, asked, level=request.level, without=state.without)
+            sentences = collect_attention(state.loaded, examples, selection, level=request.level, without=state.without)
         maps += [m for i, collected in enumerate(sentences, 1) for m in collected.sentence_maps(str(i), number)]
     return maps
 

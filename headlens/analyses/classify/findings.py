@@ -74,38 +74,40 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
     findings = []
     for name in dict.fromkeys([*heads, *syntax]):
         part, relations = heads.get(name), syntax.get(name)
-        told = [] if relations is None else [_best_relation(relations.rows)]
+        sentences = [] if relations is None else [_best_relation(relations.rows)]
         if part is not None:
-            told = [*_resting(part), *told, *_best_of_others(part)]
+            sentences = [*_resting(part), *sentences, *_best_of_others(part)]
             if part.model in few:
-                told = ["no head is given a role because too little text was read; the notes say how much."]
+                sentences = ["no head is given a role because too little text was read; the notes say how much."]
                 if is_even(part.rows):
-                    told.insert(0, even_sentence(part.rows))
+                    sentences.insert(0, even_sentence(part.rows))
             elif is_even(part.rows):
-                told = [even_sentence(part.rows)]
+                sentences = [even_sentence(part.rows)]
             elif has_even(part.rows):
-                told.insert(0, even_sentence(part.rows))
+                sentences.insert(0, even_sentence(part.rows))
             elif all(family == NONE for family in families(part.rows["role"])):
-                told.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
-        findings += [f"{name}: {sentence}" for sentence in told]
+                sentences.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
+        findings += [f"{name}: {sentence}" for sentence in sentences]
     return findings
 
 
 def _resting(part: StackRows) -> Iterator[str]:
     """How many heads attend mainly to which kind of token, and how much of their weight goes there."""
     held = [str(roles).split("; ") for roles in part.rows["roles"]]
-    told: list[str] = []
+    clauses: list[str] = []
     for role in (role for role in ROLES if role.rests):
         rest = np.array([role.name in role_names for role_names in held])
         if rest.any():
             weight = np.fmax.reduce([float_column(part.rows, column) for column in role.columns])[rest].mean()
             norm = float_column(part.rows, role.norm)[rest].mean()
             verb, whose = ("attends", "its") if rest.sum() == 1 else ("attend", "their")
-            of = "" if told else f" of {counted(len(held), 'head')}"
+            of = "" if clauses else f" of {counted(len(held), 'head')}"
             norms = "" if np.isnan(norm) else f", {norm:.0%} of the norms of the weighted values"
-            told.append(f"{rest.sum()}{of} {verb} mainly to {role.told} ({weight:.0%} of {whose} weight{norms})")
-    if told:
-        yield f"{', '.join(told)}."
+            clauses.append(
+                f"{rest.sum()}{of} {verb} mainly to {role.description} ({weight:.0%} of {whose} weight{norms})"
+            )
+    if clauses:
+        yield f"{', '.join(clauses)}."
 
 
 def _best_relation(syntax: pd.DataFrame) -> str:
@@ -161,7 +163,8 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     null = best.get(f"{role.columns[0]}_null", np.nan)
     if np.isfinite(null):
         compared += f"; uniform attention: {null:.0%}"
-    yield f"{head_name(best)} {role.told.format(share=share, n=n, where=_where(best['positional_offset']))}{compared}."
+    does = role.description.format(share=share, n=n, where=_where(best["positional_offset"]))
+    yield f"{head_name(best)} {does}{compared}."
 
 
 def _with_interval(row: pd.Series[Any], column: str, ends: str) -> str:

@@ -132,12 +132,12 @@ class MetricDeclaration:
             column = next((column for column in drawn if column.name == name and column.chance), None)
             chance = float_column(part.rows, "" if column is None else column.chance)
             known = chance[np.isfinite(chance)]
-            told = [] if column is None or not known.size else [f"{column.chance_name} {known.mean():.3f}"]
+            baselines = [] if column is None or not known.size else [f"{column.chance_name} {known.mean():.3f}"]
             null = float_column(part.rows, f"{name}_null")
             null = null[np.isfinite(null)]
             if column is not None and null.size:
-                told.append(f"uniform attention {null.mean():.3f}")
-            return f"\n({', '.join(told)})" if told else ""
+                baselines.append(f"uniform attention {null.mean():.3f}")
+            return f"\n({', '.join(baselines)})" if baselines else ""
 
         return paired_maps(heads, shown, scales, self.title, remark)
 
@@ -146,8 +146,8 @@ def measured_columns(declarations: Iterable[MetricDeclaration]) -> tuple[TableCo
     """Returns the columns of heads.csv that metrics fill, with ends of intervals and numbers of the null head."""
     columns: list[TableColumn] = []
     for column in (column for declaration in declarations for column in declaration.columns):
-        told = column.contract and column.name not in _NOT_DRAWN
-        columns.append(number(column.name, column.about, column.unit, optional=not told))
+        required = column.contract and column.name not in _NOT_DRAWN
+        columns.append(number(column.name, column.about, column.unit, optional=not required))
         ends = (f"End of the 95 % interval of `{column.name}`.", column.unit)
         null = (f"`{column.name}` of a head with uniform attention.", column.unit)
         columns += optional(*(number(name, *ends) for name in column.names[1:]))

@@ -35,7 +35,7 @@ _BOUNDS = ("ci_low", "accuracy", "ci_high", "baseline")
 
 def fewest(run: RecordedRun) -> int:
     """Returns the threshold `min_instances` of a recorded run, or the default if the run has none."""
-    return asked if isinstance(asked := run.argument("min_instances", FEWEST), int) else FEWEST
+    return recorded if isinstance(recorded := run.argument("min_instances", FEWEST), int) else FEWEST
 
 
 def role_counts(runs: Sequence[RecordedRun]) -> PageTable:

@@ -223,8 +223,8 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     accuracy = head_grid.float_column(scored, "accuracy")
     if np.isfinite(accuracy).any():
         best = scored.iloc[int(np.nanargmax(accuracy))]
-        told = f"{int(best['layer'])}.{int(best['head'])}: {best['accuracy']:.0%}"
-        axes.text(_FARTHEST + 1.3, _ABOVE, told, color=VERMILION, ha="right", **looks)
+        label = f"{int(best['layer'])}.{int(best['head'])}: {best['accuracy']:.0%}"
+        axes.text(_FARTHEST + 1.3, _ABOVE, label, color=VERMILION, ha="right", **looks)
         axes.axhline(
             float(best["accuracy"]), label="accuracy of the best head (layer.head), dependent to governor", **_BEST
         )

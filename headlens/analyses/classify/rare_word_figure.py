@@ -138,8 +138,8 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
     scale = Scale("attention weight", high=high, colours=PALE)
     for axes, sentence in zip(grid.flat, sentences, strict=True):
         _draw(axes, sentence, scale)
-        told = f"{sentence.hits} of {len(sentence.queries)} words point at the rarest"
-        style.heading(axes, told, (width - 1.0) / abreast - 0.5)
+        heading = f"{sentence.hits} of {len(sentence.queries)} words point at the rarest"
+        style.heading(axes, heading, (width - 1.0) / abreast - 0.5)
     bar_beside(figure, scale, grid, _MAP + _WORDS, shrink=0.6 / lines, aspect=25)
     handles = [
         Patch(fill=False, edgecolor=VERMILION, label="the rarest word"),

@@ -77,8 +77,8 @@ class ClassifyRun:
         """Returns the run as JSON values: folder, corpus, number of heads of each role by model, and notes."""
         heads = self.tables["heads"]
         roles = {str(m): count_families(rows).to_dict() for m, rows in heads.groupby("model", sort=False)}
-        told = {"findings": self.findings, "notes": self.notes}
-        return {"out": str(self.folder), "corpus": asdict(self.corpus), "roles": roles, **told}
+        texts = {"findings": self.findings, "notes": self.notes}
+        return {"out": str(self.folder), "corpus": asdict(self.corpus), "roles": roles, **texts}
 
 
 def run_classify(
@@ -108,7 +108,7 @@ def run_classify(
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options, asked = request.options, request.relevance_options
+        options, relevance_options = request.options, request.relevance_options
         reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
         for number, name in enumerate(request.models):
@@ -119,7 +119,9 @@ def run_classify(
                     # First, for there are models that only relevance refuses.
                     text = f"relevance of the heads of {loaded.short_name}"
                     with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as corpus_pass:
-                        relevance = head_relevance(loaded, corpus, asked, reading=reading, corpus_pass=corpus_pass)
+                        relevance = head_relevance(
+                            loaded, corpus, relevance_options, reading=reading, corpus_pass=corpus_pass
+                        )
                 text = f"classifying the heads of {loaded.short_name}"
                 with run.corpus_pass(f"classify-{number}", text, loaded, summary) as corpus_pass:
                     classified = classify_heads(
@@ -256,10 +258,10 @@ def open_part(request: ClassifyRequest, reporter: Reporter | None) -> Iterator[R
         InputError: see `part_folders` and `open_run`.
     """
     # A run that adds parts up is of the whole corpus, also where its options are those of a part.
-    asked = replace(request, shard=None) if request.merge else request
-    merged = part_folders(request.merge, "classify", arguments(asked)) if request.merge else []
-    part = None if asked.shard is None else parse_shard(asked.shard)
-    with open_run("classify", request.models[0], asked, reporter, mask=request.mask) as run:
+    part_request = replace(request, shard=None) if request.merge else request
+    merged = part_folders(request.merge, "classify", arguments(part_request)) if request.merge else []
+    part = None if part_request.shard is None else parse_shard(part_request.shard)
+    with open_run("classify", request.models[0], part_request, reporter, mask=request.mask) as run:
         if run.processes.count > 1 and (part or merged):
             raise OptionError("--shard and --merge each run in a single process.", "Run without torchrun.")
         if part is not None:

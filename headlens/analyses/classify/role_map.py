@@ -110,11 +110,11 @@ def draw_roles(axes: Axes, part: head_grid.StackRows, cell: tuple[float, float],
     veil = head_grid.scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
     if veil.any():
         axes.pcolormesh(np.zeros(veil.shape), cmap=_WHITE).set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
-    told = [short(role) for role in _shown(part.rows)]
+    labels = [short(role) for role in _shown(part.rows)]
     if upright and put is write:
         # No word is better than one that nobody can read: the colour says the family.
-        told = [word if fitting_size(word, cell) >= _READABLE else "" for word in told]
-    words = head_grid.scatter_grid(part.rows, np.array(told, object), empty="")
+        labels = [word if fitting_size(word, cell) >= _READABLE else "" for word in labels]
+    words = head_grid.scatter_grid(part.rows, np.array(labels, object), empty="")
     names = families(part.rows["role"])
     inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
     put(axes, words, head_grid.scatter_grid(part.rows, inks, empty=INK), cell)

@@ -105,8 +105,8 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
         axes.axhline(place + 1, color="white", linewidth=0.7)
         axes.axvline(place + 1, color="white", linewidth=0.7)
     queries = float_column(pairs, "tokens")
-    told = f", {np.nanmax(queries):,.0f} queries" if np.isfinite(queries).any() else ""
-    style.heading(axes, f"{part.name}: distances{told}", _BOX)
+    query_count = f", {np.nanmax(queries):,.0f} queries" if np.isfinite(queries).any() else ""
+    style.heading(axes, f"{part.name}: distances{query_count}", _BOX)
 
 
 def _plane(axes: Axes, part: StackRows, pairs: pd.DataFrame, reach: float) -> None:
@@ -126,8 +126,8 @@ def _plane(axes: Axes, part: StackRows, pairs: pd.DataFrame, reach: float) -> No
     true, flat = matrix[np.triu_indices(len(rows), 1)], pdist(places)
     both = np.isfinite(true) & np.isfinite(flat)
     fits = both.sum() > 2 and np.ptp(true[both]) > 0 and np.ptp(flat[both]) > 0
-    told = f" (r = {np.corrcoef(true[both], flat[both])[0, 1]:.2f} with them)" if fits else ""
-    style.heading(axes, f"distances in two dimensions{told}", _BOX)
+    correlation = f" (r = {np.corrcoef(true[both], flat[both])[0, 1]:.2f} with them)" if fits else ""
+    style.heading(axes, f"distances in two dimensions{correlation}", _BOX)
 
 
 def _ends(places: Grid) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from headlens.errors import counted
 from headlens.learning.mask_learning import MASKS, forget_masks, load_mask, made_mask
 from headlens.learning.new_models import PREFIX, is_new
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
-from headlens.learning.sweep import SweepRun, told_once
+from headlens.learning.sweep import SweepRun, notes_once
 from headlens.learning.text_training import block_length, made_new
 from headlens.learning.training_options import TextOptions
 from headlens.learning.training_set import TrainingCallbacks
@@ -49,7 +49,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes) if run.writes else {}
         updates = TrainingCallbacks(processes=run.processes.count).updates(opened.training_set.data, training)
-        measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
+        measured = notes_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, updates), *measured, *run.warnings]
         if run.folder is not None:
             masks = [load_mask(run.path / MASKS / o.run) for o in outcomes if o.mask and request.figures]

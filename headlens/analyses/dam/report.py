@@ -38,7 +38,7 @@ from headlens.pages.page_tables import PageTable, difference_cell, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
-from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_level, examples_told, legend_below
+from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_level, examples_text, legend_below
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
@@ -157,8 +157,8 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
         if group["run"].str.endswith(NO_DIAGONAL).any():
             parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
             parts += _diagonals(group, metrics)
-    told = penalty_sentences(positions) if len(positions) else []
-    parts += ["", *told] if told else []
+    sentences = penalty_sentences(positions) if len(positions) else []
+    parts += ["", *sentences] if sentences else []
     if len(positions):
         title = "Which positions the penalty leaves: mean P of all heads (share of the positions that stay)"
         about = "Of what is learned: positions of the training texts that are held neither open nor closed."
@@ -179,14 +179,14 @@ def _numbers(rows: pd.DataFrame, metrics: list[str], names: Sequence[str]) -> Gr
 
 
 def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
-    told = ["verdict"] * bool("verdict" in rows and rows["verdict"].notna().any())
-    minus = [f"difference from {baseline_of(rows)} [paired]", *told]
+    column = ["verdict"] * bool("verdict" in rows and rows["verdict"].notna().any())
+    minus = [f"difference from {baseline_of(rows)} [paired]", *column]
     names = ["masked, %", "masked in texts, %", *(n for metric in metrics for n in (escaped(str(metric)), *minus))]
     lines = []
     for run, group in rows.groupby("run", sort=False):
         masked = group["penalty"].notna().any()
         line = [escaped(str(run)), *(share_text(float(group[s].iloc[0])) if masked else NOTHING for s in _SHARES)]
-        verdicts = group.drop_duplicates("metric").set_index("metric").reindex(metrics, columns=told).fillna(NOTHING)
+        verdicts = group.drop_duplicates("metric").set_index("metric").reindex(metrics, columns=column).fillna(NOTHING)
         numbers = _numbers(group, metrics, (*VALUES, *DIFFERENCE, "p_holm"))
         for (value, low, high, *difference, p_holm), verdict in zip(numbers, verdicts.to_numpy(), strict=True):
             line += [value_text(value, low, high), difference_text(*difference, p_holm=p_holm), *verdict]
@@ -237,7 +237,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
     others = rows[rows["penalty"].isna()]
-    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals{examples_told(rows)})"
+    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals{examples_text(rows)})"
     entries = rows["penalty"].nunique() + len(others) + 2  # of the legend, in lines of their own
     figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.1 + 0.15 * entries, title)
     axes = figure.subplots()
@@ -444,11 +444,11 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
         one_answer = one_answer_after(row)
         if place in compared:
             masked = f"{share:.1%} of text positions masked ({row['run']})"
-            told = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
-            sentences.append(f"{row['model']}: {told}")
+            text = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
+            sentences.append(f"{row['model']}: {text}")
         elif one_answer and np.isfinite(float(row.get("delta", np.nan))):
-            told = one_answer_text(str(row["metric"]), int(row["n"]), "evaluation examples", "masked positions")
-            sentences.append(f"{row['model']}, {row['run']}: with and without the mask {told}")
+            text = one_answer_text(str(row["metric"]), int(row["n"]), "evaluation examples", "masked positions")
+            sentences.append(f"{row['model']}, {row['run']}: with and without the mask {text}")
         elif np.isfinite(share):
             measured = f"{row['metric']} on {row['task']} {value_text(*(float(row[name]) for name in VALUES))}"
             sentences.append(
@@ -477,8 +477,8 @@ def penalty_sentences(positions: pd.DataFrame) -> list[str]:
 
 
 def _findings(run: RecordedRun) -> list[str]:
-    told = dam_sentences(run.tables["sweep"]) if "sweep" in run.tables else []
-    return told + (penalty_sentences(run.tables["positions"]) if "positions" in run.tables else [])
+    sentences = dam_sentences(run.tables["sweep"]) if "sweep" in run.tables else []
+    return sentences + (penalty_sentences(run.tables["positions"]) if "positions" in run.tables else [])
 
 
 CAPTIONS = {

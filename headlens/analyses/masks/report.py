@@ -178,11 +178,11 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "of a kind, `density` the share of positions that it opens, and `effect_per_percent` the effect of opening one "
         "per cent of the positions with that kind."
     )
-    told = (
+    overviews = (
         ("Models trained under masks", records, about),
         ("Effect of each kind of degree", rows_of_runs(runs, "effects"), about_effects),
     )
-    return [*overview_of_tasks(runs), *(page_table(*table) for table in told if table[1])]
+    return [*overview_of_tasks(runs), *(page_table(*table) for table in overviews if table[1])]
 
 
 def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -195,11 +195,11 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         return []
     sentences = []
     table = means(tables["masks"])
-    told = known_verdicts(table[table["seeds"] == 1]).groupby(BLOCK).size().to_dict()
+    tests = known_verdicts(table[table["seeds"] == 1]).groupby(BLOCK).size().to_dict()
     for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
         unmasked, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
         if len(unmasked):
-            sentences.append(f"{model}: {metric} on {task} without a mask: {_told(unmasked.iloc[0])}.")
+            sentences.append(f"{model}: {metric} on {task} without a mask: {_value_text(unmasked.iloc[0])}.")
             sentences[-1] += one_answer_after(unmasked.iloc[0].to_dict())
         for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
@@ -214,7 +214,7 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             of += f", {counted(int(layer_rows['seeds'].max()), 'seed')}"
             texts = [
                 f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) "
-                f"{_told(row)}{_change(row.to_dict())}".strip()
+                f"{_value_text(row)}{_change(row.to_dict())}".strip()
                 for name, row in ends.items()
             ]
             sentences.append(
@@ -224,14 +224,14 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
                 row = foremost(known, "sparsity_texts")
                 masked = f"{row['sparsity_texts']:.0%} of text positions masked ({row['pattern']} in {where})"
                 masked += tied(row["alike"], "masks")
-                text = taken_away_text(row, masked, int(told[model, task, metric]), "masks")
+                text = taken_away_text(row, masked, int(tests[model, task, metric]), "masks")
                 sentences.append(f"{model}: {text}")
     # How far masks differ that were drawn from the same degrees.
     return sentences + [
         f"{row['model']}: {row['metric']} on {row['task']} under {counted(row['draws'], 'mask')} drawn from "
         f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
         f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
-        f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_told(row)})."
+        f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_value_text(row)})."
         for row in (draw_summary(tables["draws"], tables["masks"]) if "draws" in tables else ())
     ]
 
@@ -242,7 +242,7 @@ def _change(row: Mapping[Any, Any]) -> str:
     return f", a change of {value_text(*(float(row[name]) for name in DELTA))} ({bound})" if bound else ""
 
 
-def _told(row: Mapping[str, Any] | pd.Series[Any]) -> str:
+def _value_text(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     return value_text(*(float(row[name]) for name in VALUES))
 
 

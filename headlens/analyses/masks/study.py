@@ -50,7 +50,7 @@ from headlens.learning.mask_learning import (
     save_mask,
 )
 from headlens.learning.open_training_set import OpenedTraining
-from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, told_of_trainings
+from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, training_notes
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
@@ -226,7 +226,7 @@ class MaskStudy:
                 if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
                     settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
                     notes.append(f"{case.words}: {settling}")
-        notes += told_of_trainings(notes_of_cases)
+        notes += training_notes(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
         filled = {name: kept[name] for name in kept if kept[name] or name == "masks"}
         tables = {name: _TABLES[name].frame(rows) for name, rows in filled.items()}

@@ -28,7 +28,7 @@ from headlens.plots.curves import (
     VALUES,
     draw_chance,
     draw_level,
-    examples_told,
+    examples_text,
     legend_below,
     legend_columns,
 )
@@ -216,8 +216,8 @@ def _pattern_lines(rows: pd.DataFrame) -> list[str]:
 
 def _differs(rows: pd.DataFrame) -> list[str]:
     """Names of the cells of masks that were compared with none: the difference, and the verdict where there is any."""
-    told = has_delta(rows) and "verdict" in rows and rows["verdict"].notna().any()
-    return [LESS] * has_delta(rows) + ["verdict"] * bool(told)
+    has_verdicts = has_delta(rows) and "verdict" in rows and rows["verdict"].notna().any()
+    return [LESS] * has_delta(rows) + ["verdict"] * bool(has_verdicts)
 
 
 def _difference_cells(rows: pd.DataFrame, names: Sequence[str]) -> list[str]:
@@ -302,7 +302,7 @@ def titled(title: str, rows: pd.DataFrame) -> str:
     models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
     of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
     return (
-        f"{title}{f', {models.iloc[0]}' if len(models) == 1 else ''}\n(95 % intervals{examples_told(rows)}{of_seeds})"
+        f"{title}{f', {models.iloc[0]}' if len(models) == 1 else ''}\n(95 % intervals{examples_text(rows)}{of_seeds})"
     )
 
 

@@ -21,7 +21,7 @@ from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.gate_options import GateOptions
 from headlens.learning.hyperparameters import TrainingOptions, learning_rate
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
-from headlens.learning.sweep import MODELS, SweepRun, forget, told_once
+from headlens.learning.sweep import MODELS, SweepRun, forget, notes_once
 from headlens.learning.training_set import TrainingCallbacks
 from headlens.roles.head_roles import Frequencies
 from headlens.roles.role_options import Thresholds
@@ -75,10 +75,10 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         named = [head for outcome in outcomes for head in outcome.values]
         gated = gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))
         tables = gate_tables(loaded.short_name, training_set.task.name, gates.penalty, sites, gated, outcomes)
-        told = _notes(request, opened, outcomes, updates, scratch_updates)
+        sweep_notes = _notes(request, opened, outcomes, updates, scratch_updates)
         if run.writes and {o.run for o in outcomes} != {UNPRUNED} and training_set.task.generates:
-            told.append("headlens reproduce voita2019 puts such a table next to the paper's numbers.")
-        notes = [*opened.untrained, *opened.notes, *told, *run.warnings]
+            sweep_notes.append("headlens reproduce voita2019 puts such a table next to the paper's numbers.")
+        notes = [*opened.untrained, *opened.notes, *sweep_notes, *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_gates(run.folder, tables, figures=request.figures)
@@ -118,12 +118,12 @@ def _notes(
     # What holds of the unpruned model, too, is told of that alone.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     # A model without heads has nothing to train that could tell examples apart.
-    told = [without_advice(o.notes) if o.values and not o.left else o.notes for o in outcomes]
+    shortened = [without_advice(o.notes) if o.values and not o.left else o.notes for o in outcomes]
     notes_of_runs = [
         ((o.run, notes_of_run), (f"{o.run} from random weights", o.scratch_notes))
-        for o, notes_of_run in zip(outcomes, told, strict=True)
+        for o, notes_of_run in zip(outcomes, shortened, strict=True)
     ]
-    notes += told_once(known, itertools.chain.from_iterable(notes_of_runs))
+    notes += notes_once(known, itertools.chain.from_iterable(notes_of_runs))
     notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads
     if target is not None:

@@ -124,16 +124,16 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     heads = "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
     digits, headings = result_digits(rows), [f"heads ({heads})", "λ"]
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
-    told = {TRAINED: bool(rows["verdict"].notna().any()), SCRATCH: False}
+    has_verdict = {TRAINED: bool(rows["verdict"].notna().any()), SCRATCH: False}
     for init in (TRAINED, SCRATCH):
         headings += [f"{metric} from {init} [95 % interval]", *["difference from unpruned [paired]"] * compared[init]]
-        headings += ["verdict"] * told[init]
+        headings += ["verdict"] * has_verdict[init]
     lines = []
     for row in rows.to_dict("records"):
         cells = [row["heads"], NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"]
         for init in (TRAINED, SCRATCH):
             cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
-            cells += [verdict_text(row)] * told[init]
+            cells += [verdict_text(row)] * has_verdict[init]
         lines.append(cells)
     grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
@@ -318,12 +318,12 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
         left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         scaled = float_column(pruned, "between")
         # Most heads left, the one that says most, and fewest.
-        told = int(np.argmax(left))
+        chosen_place = int(np.argmax(left))
         if known:
             decided = known_verdicts(pruned)
             chosen = foremost(decided.assign(gone=-sweep_runs.count_heads_left(decided)), "gone")
-            told = int(np.flatnonzero(pruned["run"] == chosen["run"])[0])
-        for place in dict.fromkeys((int(np.argmax(left)), told, int(np.argmin(left)))):
+            chosen_place = int(np.flatnonzero(pruned["run"] == chosen["run"])[0])
+        for place in dict.fromkeys((int(np.argmax(left)), chosen_place, int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
             if count < heads and row.name in known:
                 gone = f"{heads - count} of {heads} heads pruned"

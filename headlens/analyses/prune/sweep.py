@@ -169,10 +169,10 @@ class GateSweep:
     @property
     def trainings(self) -> Trainings:
         """Run folder, training options and length limit that all trainings of the sweep share."""
-        asked = self.request.sweep
-        tests = len(asked.strengths) or asked.most_runs
+        sweep = self.request.sweep
+        tests = len(sweep.strengths) or sweep.most_runs
         longest = self.request.training_set.longest
-        return Trainings(self.run, self.request.training.of_loop(), longest, asked.loss_margin, tests)
+        return Trainings(self.run, self.request.training.of_loop(), longest, sweep.loss_margin, tests)
 
     def outcomes(self) -> list[PenaltyOutcome]:
         """The model as it was, then every run.
@@ -206,8 +206,8 @@ class GateSweep:
     def _measured(self, model: PreTrainedModel, baseline: Baseline | None = None) -> PenaltyOutcome:
         """What an outcome has of the metrics and roles of a model; as the model before it was pruned."""
         measured = self.trainings.compared(self.loaded, self.training_set, model, baseline)
-        roles, told = self._roles(model)
-        return PenaltyOutcome(UNPRUNED, roles=roles, **vars(replace(measured, notes=[*measured.notes, *told])))
+        roles, role_notes = self._roles(model)
+        return PenaltyOutcome(UNPRUNED, roles=roles, **vars(replace(measured, notes=[*measured.notes, *role_notes])))
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)

@@ -20,12 +20,12 @@ from headlens.plots.curves import (
     draw_intervals,
     draw_level,
     draw_verdicts,
-    examples_told,
+    examples_text,
     known_values,
     legend_below,
     legend_columns,
     panels,
-    verdicts_told,
+    verdicts_text,
 )
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
@@ -77,7 +77,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{examples_told(rows)}{verdicts_told(rows)})"
+    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{examples_text(rows)}{verdicts_text(rows)})"
     single, titles = len(sets) == 1, [panel_set.title for panel_set in sets]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))

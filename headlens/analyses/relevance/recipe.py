@@ -34,12 +34,12 @@ class RelevanceRun:
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: target, most relevant heads, rank correlations, conservation and notes."""
         heads = self.tables["relevance"]
-        asked = heads[heads["rule"] == heads["rule"].iloc[0]].nlargest(10, "relevance")
+        largest = heads[heads["rule"] == heads["rule"].iloc[0]].nlargest(10, "relevance")
         return {
             "out": str(self.folder),
             "corpus": asdict(self.corpus),
             "target": self.result.target,
-            "most_relevant": asked[["stack", "layer", "head", "relevance", "ci_low", "ci_high"]].to_dict("records"),
+            "most_relevant": largest[["stack", "layer", "head", "relevance", "ci_low", "ci_high"]].to_dict("records"),
             "correlations": plain_value(self.result.correlations.to_dict("records")),
             "conservation": _flows(self.result),
             "notes": self.notes,

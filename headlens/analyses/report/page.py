@@ -106,7 +106,7 @@ def render(sections: Sequence[RunSection]) -> str:
     ]
     facts_of_heads = [(run.label, report_of(run.command).heads(run)) for run in runs]
     findings, pruned = [(run.label, report_of(run.command).findings(run)) for run in runs], pruned_pairs(runs)
-    heads = head_page(facts_of_heads, pruned, [sentence for _, told in findings for sentence in told])
+    heads = head_page(facts_of_heads, pruned, [sentence for _, texts in findings for sentence in texts])
     findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned]
     views = [(run.label, view) for run in runs if (view := report_of_run(run).attention(run)) is not None]
     room = LARGE_PAGE // max(1, len(views))

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pkgutil import iter_modules
 
 import headlens.analyses
-from headlens.extensions import Registry, with_told_errors
+from headlens.extensions import Registry, with_extension_errors
 from headlens.pages.command_report import CommandReport
 from headlens.runs.reading import RecordedRun
 
@@ -20,7 +20,7 @@ def report_of(command: str) -> CommandReport:
     """Returns the report of a command; one without figures of its own for a command that has none."""
     report = reports().get(command, CommandReport(command))
     ours = reports().is_own(command) or command not in reports()
-    return report if ours else with_told_errors(report, f"The report {command}")
+    return report if ours else with_extension_errors(report, f"The report {command}")
 
 
 def report_of_run(run: RecordedRun) -> CommandReport:

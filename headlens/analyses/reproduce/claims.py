@@ -136,17 +136,17 @@ class Claim:
             what = f"a row of {self.file}" if rows.empty else f"a number in the row of {self.file}, which has none,"
             return {"verdict": NOTHING_RUN, "not_run": f"needs {what} in {step}"}
         row = rows.iloc[0]
-        told: dict[str, Any] = {"difference": row[self.value], "trainings": 1, "not_run": ""}
+        record: dict[str, Any] = {"difference": row[self.value], "trainings": 1, "not_run": ""}
         if self.evidence == "interval":
             low, high = (row[end] for end in ENDS)
             verdict = self._verdict(row[self.value], low, high, "without an interval")
-            return told | {"ci_low": low, "ci_high": high, "verdict": verdict}
-        told |= {"difference": row[self.value] - row["expected"], "p_value": row["p_value"]}
+            return record | {"ci_low": low, "ci_high": high, "verdict": verdict}
+        record |= {"difference": row[self.value] - row["expected"], "p_value": row["p_value"]}
         if row["p_value"] >= _LEVEL:
-            return told | {"verdict": "not decided"}
+            return record | {"verdict": "not decided"}
         # A p-value below the level leaves one side of 0; without any p-value the number only points.
-        end = math.nan if pd.isna(row["p_value"]) else told["difference"]
-        return told | {"verdict": self._verdict(told["difference"], end, end, "without a p-value")}
+        end = math.nan if pd.isna(row["p_value"]) else record["difference"]
+        return record | {"verdict": self._verdict(record["difference"], end, end, "without a p-value")}
 
     def _rows(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.DataFrame:
         """Returns the rows that a side is about."""

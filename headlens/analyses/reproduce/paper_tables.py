@@ -227,8 +227,8 @@ class ComparedTable:
                 elif cell["agreement"]:
                     words[name] = cell["agreement"]
             same = len(set(words.values())) == 1
-            told = list(words.values())[:1] if same else [f"{k}: {v}" for k, v in words.items()]
-            line[_REMARKS] = "; ".join([*told, *dict.fromkeys(needs)]) or NOTHING
+            remarks = list(words.values())[:1] if same else [f"{k}: {v}" for k, v in words.items()]
+            line[_REMARKS] = "; ".join([*remarks, *dict.fromkeys(needs)]) or NOTHING
             lines.append(line)
         # Columns without any number are left out.
         kept = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}

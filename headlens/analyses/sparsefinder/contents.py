@@ -155,7 +155,7 @@ def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.Dat
                 every[pair.sentence % _BATCH, :, first : last + 1, key_first : key_last + 1].amax(dim=(1, 2))
                 for every in (batch.weights, graph)
             )
-            told = (pair.sentence, pair.mention, pair.antecedent, first - key_first)
+            columns = (pair.sentence, pair.mention, pair.antecedent, first - key_first)
             for head, value in enumerate(weight.tolist()):
-                rows.append((head, *told, value, int(value > 0), int(predicted[head])))
+                rows.append((head, *columns, value, int(value > 0), int(predicted[head])))
     return pd.DataFrame(rows, columns=ANTECEDENTS.names[3:-1])

@@ -17,7 +17,7 @@ from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
-from headlens.plots.curves import draw_chance, draw_intervals, draw_level, examples_told, legend_below
+from headlens.plots.curves import draw_chance, draw_intervals, draw_level, examples_text, legend_below
 from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
@@ -70,7 +70,7 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
     if "pareto" in tables:
-        points, examples = tables["pareto"], examples_told(tables.get("metrics", tables["pareto"]))
+        points, examples = tables["pareto"], examples_text(tables.get("metrics", tables["pareto"]))
         for number, (stack, rows) in enumerate(points[points["head"].isna()].groupby("stack", sort=False)):
             yield f"pareto_{stack}" if number else "pareto", pareto_curves(rows, str(stack), examples)
     if "heads" in tables:
@@ -94,7 +94,7 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
     Args:
         points: rows of `pareto.csv` over all heads of a stack, or of all stacks.
         stack: which stack that is, or `all`.
-        examples: of how many the task is, see `examples_told`.
+        examples: of how many the task is, see `examples_text`.
 
     Returns:
         The figure, or None without points.

@@ -69,7 +69,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             check_head(loaded, opened[0])
             examples = Examples.of(*opened, loaded)
             examples.ask_shortest(loaded)
-            notes += [*left_out_notes(examples.summary, opened[1].name, examples.reader.told_limit), *examples.notes]
+            notes += [*left_out_notes(examples.summary, opened[1].name, examples.reader.limit_text), *examples.notes]
             hashes["the data of the task"] = examples.summary.sha256
         run.depend_on(loaded, hashes)
         train = _collected(request, run, loaded, corpus, "train", summary.sentences)

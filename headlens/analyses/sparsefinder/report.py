@@ -155,8 +155,8 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
     drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
     for model, rows in metrics[metrics["metric"] == drawn].groupby("model", sort=False):
         if has_no_verdicts(rows) and all(map(gives_one_answer, rows.to_dict("records"))):
-            told = one_answer_text(drawn, int(rows["n"].iloc[0]), "evaluation examples", "predicted graphs")
-            sentences.append(f"{model}: {told}")
+            text = one_answer_text(drawn, int(rows["n"].iloc[0]), "evaluation examples", "predicted graphs")
+            sentences.append(f"{model}: {text}")
         known = known_verdicts(rows)
         # Keys that are drawn at random, once, are the control.
         chosen = known[known["method"] != "random"]
@@ -195,12 +195,12 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         last = f"{tied(1, 'methods', near)}, worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
         names = ", ".join(LOOKS[method][2] for method in methods["method"])
         apart = [float(best["area"]) - float(worst["area"])]
-        told = by_sign(
+        comparison = by_sign(
             apart,
             above=f"{first} by {LOOKS[best['method']][2]} ({area}){last}",
             below=f"Predicted by {names}{' equally well' if len(methods) > 1 else ''} ({area})",
         )
-        sentences.append(f"{sentence}. {told}.")
+        sentences.append(f"{sentence}. {comparison}.")
     return sentences
 
 

@@ -70,15 +70,15 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         headed = with_task_head(loaded, task, training.seed)
         loaded = replace(loaded, model=headed.model)
         switch_as_asked(loaded.model, request.attention)
-        asker = TaskForward.of(task, loaded, request.longest)
+        task_forward = TaskForward.of(task, loaded, request.longest)
         with run.reporter.status("tokenizing"):
-            rows = TaskRows.of(asker, train, counts)
-            dev_rows = None if dev is None else TaskRows.of(asker, dev, dev_counts)
+            rows = TaskRows.of(task_forward, train, counts)
+            dev_rows = None if dev is None else TaskRows.of(task_forward, dev, dev_counts)
         with run.masked(loaded, request.mask):
             network = task.network(loaded.model)
-            freeze_unused(network, asker, rows.batch((0,), 0))
+            freeze_unused(network, task_forward, rows.batch((0,), 0))
             evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
-            trainer = Trainer(training, asker, evaluate)
+            trainer = Trainer(training, task_forward, evaluate)
             state, saved, notes = fit(
                 run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better
             )
@@ -113,7 +113,7 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
     notes = [*headed.notes, *_fresh_notes(headed.fresh)]
     notes += dict.fromkeys(note for summary in summaries for note in summary.notes)
     for summary in summaries:
-        notes += left_out_notes(summary, summary.name, rows.asker.reader.told_limit)
+        notes += left_out_notes(summary, summary.name, rows.task_forward.reader.limit_text)
     if held_out is None:
         notes.append("Nothing was held out, so nothing was evaluated: name held-out examples with --dev-data.")
     return notes
@@ -121,8 +121,8 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
 
 def _facts(rows: TaskRows, held_out: TaskRows | None) -> dict[str, Any]:
     """Returns what run.json records of a fine-tuning besides the model: the task, the data and the class labels."""
-    task = rows.asker.task
-    order = rows.asker.reader.order.places or range(len(task.labels))
+    task = rows.task_forward.task
+    order = rows.task_forward.reader.order.places or range(len(task.labels))
     names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
     return {
         "task": vars(task),

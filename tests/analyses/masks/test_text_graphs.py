@@ -47,8 +47,8 @@ class Chain:
 
 
 def rows_of(loaded: LoadedModel, task: str, examples: tuple[TextExample, ...]) -> list[PreparedExample]:
-    asker = TaskForward.of(CATALOGUE[task].task, loaded)
-    return list(prepare_all(asker.task, MemoryExamples(examples, "made"), asker.reader, SourceCounts()))
+    task_forward = TaskForward.of(CATALOGUE[task].task, loaded)
+    return list(prepare_all(task_forward.task, MemoryExamples(examples, "made"), task_forward.reader, SourceCounts()))
 
 
 @pytest.mark.parametrize("task", rest_slow(["sst2", "rte", "paraphrase", "swag"], ["paraphrase", "swag"]))
@@ -97,13 +97,17 @@ def test_a_model_is_trained_under_the_graphs_of_its_texts(wordpiece_tokenizer: P
 def test_masked_tokens_and_windows_have_no_graphs(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, _ = taught(wordpiece_tokenizer)
     masked = TextExample("1", ("the old cat sees a red house near the river and sleeps",))
-    asker = TaskForward.of(CATALOGUE["mlm"].task, loaded)
-    prepared = list(prepare_all(asker.task, MemoryExamples((masked,), "made"), asker.reader, SourceCounts()))
+    task_forward = TaskForward.of(CATALOGUE["mlm"].task, loaded)
+    prepared = list(
+        prepare_all(task_forward.task, MemoryExamples((masked,), "made"), task_forward.reader, SourceCounts())
+    )
     with pytest.raises(OptionError, match="differ from those of its texts"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
     squad = CATALOGUE["squad"].task
-    asker = TaskForward.of(squad, loaded)
-    prepared = list(prepare_all(squad, MemoryExamples((example(squad, 0),), "made"), asker.reader, SourceCounts()))
+    task_forward = TaskForward.of(squad, loaded)
+    prepared = list(
+        prepare_all(squad, MemoryExamples((example(squad, 0),), "made"), task_forward.reader, SourceCounts())
+    )
     with pytest.raises(OptionError, match="but question answering splits its texts into windows"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
 
