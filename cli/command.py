@@ -259,9 +259,9 @@ def with_options(
 
 def program_parameters() -> list[inspect.Parameter]:
     """Returns the options of the program as Typer reads them."""
-    kept: dict[str, Any] = {"callback": _keep, "expose_value": False}
+    settings: dict[str, Any] = {"callback": _keep, "expose_value": False}
     return [
-        _group_parameter(name, (), **kept) if name in GROUPS else _parameter(declaration, **kept)
+        _group_parameter(name, (), **settings) if name in GROUPS else _parameter(declaration, **settings)
         for name, option in PROGRAM.items()
         for declaration in [DeclaredOption(name, bool, option is FIGURES, option)]
     ]
@@ -319,7 +319,7 @@ def _parameter(option: DeclaredOption, **more: Any) -> inspect.Parameter:
 def _group_parameter(group: str, options: Sequence[DeclaredOption], **more: Any) -> inspect.Parameter:
     """The option of the command line that gives a group of options."""
     names = ", ".join(
-        declaration.named
+        declaration.name_in_group
         + (
             f" {declaration.default}"
             if isinstance(declaration.default, int | float | str) and not declaration.is_switch
@@ -345,13 +345,15 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
         OptionError: for what is no pair, and for a name that is none of theirs or given twice at once; what is given
             again takes the place of the first, as ever.
     """
-    named = {declaration.named.replace("-", "_"): declaration for declaration in options}
-    switches = "|".join(re.escape(declaration.named) for declaration in options if declaration.is_switch) or "=.*"
+    by_name = {declaration.name_in_group.replace("-", "_"): declaration for declaration in options}
+    switches = (
+        "|".join(re.escape(declaration.name_in_group) for declaration in options if declaration.is_switch) or "=.*"
+    )
     # A value may have commas of its own: layers=0,2,4-6.
     between = re.compile(rf",(?=\s*(?:[\w-]+\s*=|(?:{switches})\s*(?:,|$)))")
     pairs: list[tuple[int, str, Any]] = []
     for time, text in enumerate(texts):
-        is_file = Path(text).suffix == ".toml" and text.partition("=")[0].strip().replace("-", "_") not in named
+        is_file = Path(text).suffix == ".toml" and text.partition("=")[0].strip().replace("-", "_") not in by_name
         if is_file and not any(declaration.option.trusts for declaration in options):
             try:
                 pairs += [(time, *pair) for pair in parse_toml(Path(text).read_text(encoding="utf-8")).items()]
@@ -364,13 +366,13 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
     values: dict[str, Any] = {}
     seen: set[tuple[int, str]] = set()
     for time, given, written in pairs:
-        declaration = named.get(given.replace("-", "_"))
+        declaration = by_name.get(given.replace("-", "_"))
         value = True if written is None and declaration is not None and declaration.is_switch else written
         if declaration is None or value is None or (time, declaration.name) in seen:
             problem = (
                 "is none of its names" if declaration is None else "has no value" if value is None else "is given twice"
             )
-            names = ", ".join(declaration.named for declaration in options)
+            names = ", ".join(declaration.name_in_group for declaration in options)
             metavar = "NAME=VALUE,…" if not all(declaration.is_switch for declaration in options) else "NAME,…"
             raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {metavar} with names among {names}.")
         seen.add((time, declaration.name))

@@ -46,5 +46,5 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
             "difference from unpruned": group["trained_delta"].isna().all(),
             "verdict": group["verdict"].isna().all(),
         }
-        kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
-        screen.table(f"{model}: heads left, and {metric} on {on} with 95 % intervals", kept)
+        shown = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
+        screen.table(f"{model}: heads left, and {metric} on {on} with 95 % intervals", shown)

@@ -33,9 +33,9 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
         with screen.status(f"planning {step.name}"):
             try:
                 declared = commands()[step.command]
-                named = declared.named(options, f"{recipe.name}.toml")
-                declared.refuse_trust(named, f"{recipe.name}.toml")
-                plan = plan_of(declared.request(named)).summary()
+                values = declared.by_field(options, f"{recipe.name}.toml")
+                declared.refuse_trust(values, f"{recipe.name}.toml")
+                plan = plan_of(declared.request(values)).summary()
             except ModelError:
                 # Its weights may lie on the hub alone: what other steps need is told nevertheless.
                 model = Step(step.name, step.command, step.why, options).model

@@ -347,18 +347,18 @@ def function_of(command: CommandOptions) -> Callable[..., Result]:
 def _run(command: str | CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
     """Runs a command in the folder that is asked for, or in one that is there as long as its result."""
     command = commands()[command] if isinstance(command, str) else command
-    named = _named(command, values)
+    arguments = _named(command, values)
     folder = None
-    if named.get("out") is None:
+    if arguments.get("out") is None:
         with output_errors("a temporary folder"):
             folder = Path(mkdtemp(prefix=f"headlens-{command.name}-"))
         # Figures are drawn when they are asked for.
-        named = {"figures": False, **named} if "figures" in command.options else named
-        named |= {"out": folder / "run"}
+        arguments = {"figures": False, **arguments} if "figures" in command.options else arguments
+        arguments |= {"out": folder / "run"}
     try:
         with ExitStack() as undo:
-            undo.enter_context(only_cache(enabled=bool(named.get("offline"))))
-            opened = {name: _opened(value, undo) for name, value in named.items()}
+            undo.enter_context(only_cache(enabled=bool(arguments.get("offline"))))
+            opened = {name: _opened(value, undo) for name, value in arguments.items()}
             run = command.execute(command.request(opened))
     except BaseException:
         if folder is not None:
@@ -385,7 +385,7 @@ def _named(command: CommandOptions, values: Mapping[str, Any]) -> dict[str, Any]
         OptionError: for a name that is none of the command's.
     """
     more = {name: values[name] for name in ("metrics", "resume") if name in values}
-    return command.named({n: v for n, v in values.items() if n not in more}, f"headlens.{command.name}") | more
+    return command.by_field({n: v for n, v in values.items() if n not in more}, f"headlens.{command.name}") | more
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ def language_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     if ids := getattr(known, "lang_code_to_id", None):
         return {str(code).strip("_"): int(number) for code, number in ids.items()}
     special = [str(token) for token in known.all_special_tokens]
-    named = {str(token) for token in known.special_tokens_map.values() if isinstance(token, str)}
-    return {token: int(known.convert_tokens_to_ids(token)) for token in special if token not in named}
+    standard = {str(token) for token in known.special_tokens_map.values() if isinstance(token, str)}
+    return {token: int(known.convert_tokens_to_ids(token)) for token in special if token not in standard}
 
 
 def known_languages(tokenizer: PreTrainedTokenizerBase | None, model: Any) -> dict[str, int]:
@@ -144,8 +144,8 @@ def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target:
         if target is None and not is_chosen and len(tokens) > 1:
             problem = f"{name} needs to know the target language. {_TARGET_WRITTEN}"
             raise ModelError(problem, listed_languages(tokens))
-        whole: list[int] = plain(ids if target is None or is_chosen else [target, *ids], more)
-        return whole
+        token_ids: list[int] = plain(ids if target is None or is_chosen else [target, *ids], more)
+        return token_ids
 
     tokenizer.build_inputs_with_special_tokens = begun
 

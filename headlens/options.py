@@ -143,12 +143,12 @@ class DeclaredOption:
         if not self.option.command_line:
             return self.name.replace("_", "-")
         if self.option.group:
-            return f"--{self.option.group} {self.named}"
+            return f"--{self.option.group} {self.name_in_group}"
         return self.option.flags[0].split("/")[0] if self.option.flags else f"--{self.name.replace('_', '-')}"
 
     @property
-    def named(self) -> str:
-        """How its group calls it: its name; of `--trust` what is trusted."""
+    def name_in_group(self) -> str:
+        """Its name within its group; with `--trust`, the name of what is trusted."""
         bare_name = self.name.removeprefix("allow_").removeprefix("trust_") if self.option.trusts else self.name
         return bare_name.replace("_", "-")
 
@@ -341,7 +341,7 @@ class CommandOptions:
         """
         return self.make(values) if self.make is not None else build(self.requests[0], values)
 
-    def named(self, values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    def by_field(self, values: Mapping[str, Any], source: str) -> dict[str, Any]:
         """Returns values under the names of options as Python writes them.
 
         Args:
@@ -361,10 +361,10 @@ class CommandOptions:
             for declared_option in self.options.values()
             for flag in declared_option.former_names
         }
-        named = {
+        by_field = {
             flags.get(f"--{name.replace('_', '-')}", name.replace("-", "_")): value for name, value in values.items()
         }
-        for name in named:
+        for name in by_field:
             if name not in self.options:
                 close = get_close_matches(name, self.options, n=1)
                 hint = (
@@ -373,7 +373,7 @@ class CommandOptions:
                     else f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all options."
                 )
                 raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
-        return named
+        return by_field
 
     def refuse_trust(self, values: Mapping[str, Any], source: str) -> None:
         """Refuses values from a file that widen what is trusted.
@@ -538,8 +538,8 @@ def without_none(hint: Any) -> Any:
     """Returns a type without None: `int` of `int | None`."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
-    kept = [kind for kind in get_args(hint) if kind is not type(None)]
-    return kept[0] if len(kept) == 1 else Union[tuple(kept)]  # noqa: UP007 - made at run time
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 else Union[tuple(kinds)]  # noqa: UP007 - made at run time
 
 
 @cache

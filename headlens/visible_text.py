@@ -10,16 +10,16 @@ _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 _HIDDEN = ("Cc", "Cs", "Zl", "Zp")
 
 
-def visible_text(text: str, kept: str = "\n\t") -> str:
+def visible_text(text: str, allowed: str = "\n\t") -> str:
     r"""Returns text in which nothing commands, hides or turns its direction: such letters become `\x1b` or `\u202e`.
 
     Args:
         text: any text.
-        kept: control characters that stay; none for text that is to stay in its line.
+        allowed: control characters that stay; none for text that is to stay in its line.
     """
     if text.isprintable():  # nearly all are, and pages have tens of thousands
         return text
-    return "".join(c.encode("unicode_escape").decode("ascii") if _hides(c) and c not in kept else c for c in text)
+    return "".join(c.encode("unicode_escape").decode("ascii") if _hides(c) and c not in allowed else c for c in text)
 
 
 def _hides(letter: str) -> bool:

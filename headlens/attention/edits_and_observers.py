@@ -240,8 +240,8 @@ class AttentionCall(CallContext):
         weights = self.weights.float() if self.weights.dtype.itemsize < 4 else self.weights
         if self.to_tokens is None:
             return weights
-        whole = self.to_tokens[..., None]
-        return weights / torch.where(whole > 0, whole, 1)
+        total = self.to_tokens[..., None]
+        return weights / torch.where(total > 0, total, 1)
 
 
 def repeat_groups(tensor: Tensor, n_heads: int) -> Tensor:

@@ -218,7 +218,7 @@ class AttentionSession(ReversibleContext):
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
         within = divisible and all(o.parts_of_sentences for o in self.observers)
-        whole: Tensor | None = None
+        joined: Tensor | None = None
         # Few sentences at a time, so that the weights of a block are shown while they are in the cache.
         for rows, queries, part in blocks(context, divisible=divisible, within=within):
             room = self._core.room(part) if divisible else None
@@ -230,11 +230,11 @@ class AttentionSession(ReversibleContext):
                     self._show(part, weights, output)
             if part is context:
                 return output
-            if whole is None:
-                whole = output.new_empty(len(context.query), context.query.shape[2], *output.shape[2:])
-            whole[rows, queries] = output
-        assert whole is not None  # there is always a part
-        return whole
+            if joined is None:
+                joined = output.new_empty(len(context.query), context.query.shape[2], *output.shape[2:])
+            joined[rows, queries] = output
+        assert joined is not None  # there is always a part
+        return joined
 
     def _observes(self, site: Site) -> bool:
         if self.observers and not self._passes.running and not recomputes(self.model):

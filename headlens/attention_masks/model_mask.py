@@ -120,19 +120,19 @@ def parse_mask(text: str) -> MaskSource:
     return source_of(parse_stored_mask(text))
 
 
-def source_of(named: StoredMask) -> MaskSource:
+def source_of(stored: StoredMask) -> MaskSource:
     """Returns the mask that a name stands for.
 
     Raises:
         OptionError: if there is no such pattern or file.
     """
-    match named:
+    match stored:
         case PatternName(words):
             return PatternMask(parse_pattern(words))
         case ImportanceShare(path, order, keep):
             return ImportanceMask.load(Path(path).expanduser(), keep, order)
-    file = Path(named.words).expanduser()
+    file = Path(stored.words).expanduser()
     if file.exists() or file.suffix or len(file.parts) > 1:
         return AttentionMask.load(file)
     # Neither a file nor a pattern: the error names the patterns.
-    return PatternMask(parse_pattern(named.words))
+    return PatternMask(parse_pattern(stored.words))

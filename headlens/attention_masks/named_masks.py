@@ -192,10 +192,10 @@ def strength_of(name: str) -> float:
     Raises:
         OptionError: if it is the name of another mask.
     """
-    named = parse_named_mask(name)
-    if not isinstance(named, LearnedInRun):
+    parsed = parse_named_mask(name)
+    if not isinstance(parsed, LearnedInRun):
         raise OptionError(f"{name!r} is not a mask that is learned.", "Write degrees:mu=0.1 or spans:mu=0.1.")
-    return named.strength
+    return parsed.strength
 
 
 def check_connections(kinds: Sequence[str], flag: str = "--law degree-kinds") -> None:

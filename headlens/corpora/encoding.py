@@ -152,13 +152,13 @@ class SentenceEncoder:
 
         The unknown-word token stands for text and is not special, unless it is also one of the others (GPT-2).
         """
-        named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in NAMED_TOKENS}
+        ids = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in NAMED_TOKENS}
         special = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
-        special |= {i for i in named.values() if i is not None}
+        special |= {i for i in ids.values() if i is not None}
         special |= set(language_tokens(self.tokenizer).values())
         kinds = dict.fromkeys(special | self.added_ids, int(TokenKind.SPECIAL))
         for name in ("cls", "sep", "bos", "eos"):
-            if (i := named[name]) is not None:
+            if (i := ids[name]) is not None:
                 kinds[i] |= TokenKind[name.upper()]
         return kinds
 
@@ -181,8 +181,8 @@ class SentenceEncoder:
         unknown = self.tokenizer.unk_token_id
         if unknown is None and self.tokenizer.is_fast:
             # A tokenizer.json may name one that the tokenizer around it does not declare.
-            named = getattr(self.tokenizer.backend_tokenizer.model, "unk_token", None)
-            unknown = None if named is None else self.tokenizer.get_vocab().get(named)
+            token = getattr(self.tokenizer.backend_tokenizer.model, "unk_token", None)
+            unknown = None if token is None else self.tokenizer.get_vocab().get(token)
         return None if unknown is None or unknown in self.special_kinds else int(unknown)
 
     def encode(self, example: Example) -> EncodedExample | None:

@@ -117,8 +117,8 @@ class SpacyParser:
         """Returns the sentence with words and tree of a parsed document."""
         tokens = [t for t in doc if self.keep_words or not t.is_space]
         index = {t.i: n for n, t in enumerate(tokens)}
-        kept = [(word.start, word.end) for word in sentence.words]
-        spans = kept if self.keep_words else [(token.idx, token.idx + len(token)) for token in tokens]
+        word_spans = [(word.start, word.end) for word in sentence.words]
+        spans = word_spans if self.keep_words else [(token.idx, token.idx + len(token)) for token in tokens]
         words = []
         for token, (start, end) in zip(tokens, spans, strict=True):
             governor = token.head

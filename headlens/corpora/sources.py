@@ -284,10 +284,10 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
     Raises:
         OptionError: naming the option.
     """
-    named = [spec for spec in specs if spec is not None]
+    given = [spec for spec in specs if spec is not None]
     # Data sets are what the `datasets` package reads, which knows splits; tables have columns, too.
-    has_splits = any(spec.startswith("hub:") or file_kind(spec) in READERS.keys() - TABLES for spec in named)
-    has_columns = has_splits or any(file_kind(spec) in TABLES for spec in named)
+    has_splits = any(spec.startswith("hub:") or file_kind(spec) in READERS.keys() - TABLES for spec in given)
+    has_columns = has_splits or any(file_kind(spec) in TABLES for spec in given)
     data_sets, given_split = "data sets (hub:NAME, .parquet)", options.split not in _USUAL_SPLITS
     tables = f"tables (.tsv, .csv, .jsonl) and {data_sets}"
     for option, value, is_used, parts, kinds in (
@@ -296,9 +296,9 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
         ("--split", options.split if given_split else None, has_splits, "splits", data_sets),
     ):
         if value is not None and not is_used:
-            has = "has" if len(named) == 1 else "have"
+            has = "has" if len(given) == 1 else "have"
             advice = f"Leave {option} out: only {kinds} have {parts}."
-            raise OptionError(f"{option} {value}: {' and '.join(named)} {has} no {parts}.", advice)
+            raise OptionError(f"{option} {value}: {' and '.join(given)} {has} no {parts}.", advice)
 
 
 def _open(spec: str, options: CorpusOptions) -> Corpus:

@@ -89,8 +89,8 @@ def distinct_names(names: Sequence[str], files: Sequence[str | Path]) -> list[st
         names: the short names.
         files: the files, in the same order.
     """
-    paths, whole = [str(file) for file in files], [Path(file).name for file in files]
-    return next(list(candidates) for candidates in (names, whole, paths) if len(set(candidates)) == len(set(paths)))
+    paths, file_names = [str(file) for file in files], [Path(file).name for file in files]
+    return next(list(labels) for labels in (names, file_names, paths) if len(set(labels)) == len(set(paths)))
 
 
 def file_kind(path: str | Path) -> str:

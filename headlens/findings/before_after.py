@@ -35,25 +35,25 @@ def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
     for run, heads in tables_of([run for run in runs if run.command == "classify"], "heads"):
         for model, rows in heads.groupby("model", sort=False):
             columns = {name: float_column(rows, name) for name in ("tokens", "confidence")}
-            named = rows[KEY_COLUMNS].assign(role=families(rows["role"]), **columns)
-            named.index = pd.Index(map(head_name, rows.to_dict("records")), name="name")
-            known.append(_Classified(run.corpus.get("sha256"), str(model), named, run.heads_removed(str(model))))
+            role_rows = rows[KEY_COLUMNS].assign(role=families(rows["role"]), **columns)
+            role_rows.index = pd.Index(map(head_name, rows.to_dict("records")), name="name")
+            known.append(_Classified(run.corpus.get("sha256"), str(model), role_rows, run.heads_removed(str(model))))
     pairs = []
     for pruned in known:
-        whole = next((other for other in known if not other.removed and _fit(other, pruned)), None)
-        if pruned.removed and whole is not None:
+        intact = next((other for other in known if not other.removed and _fit(other, pruned)), None)
+        if pruned.removed and intact is not None:
             # Heads that are silent at their depth alone have rows still.
             left = pruned.heads[~pruned.heads.index.isin(list(pruned.removed))].drop(columns=KEY_COLUMNS)
-            heads = whole.heads.merge(left, "left", "name", suffixes=("_before", "_after")).reset_index()
-            pairs.append(PrunedPair(whole.model, pruned.model, heads.fillna({"role_after": REMOVED})))
+            heads = intact.heads.merge(left, "left", "name", suffixes=("_before", "_after")).reset_index()
+            pairs.append(PrunedPair(intact.model, pruned.model, heads.fillna({"role_after": REMOVED})))
     return pairs
 
 
-def _fit(whole: _Classified, pruned: _Classified) -> bool:
+def _fit(intact: _Classified, pruned: _Classified) -> bool:
     """Whether the heads of one are those of the other and those that it lost, and both read the same."""
-    tokens, left = whole.heads["tokens"], pruned.heads["tokens"]
+    tokens, left = intact.heads["tokens"], pruned.heads["tokens"]
     same_heads = {*left.index} | pruned.removed == {*tokens.index}
-    return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
+    return same_heads and intact.corpus == pruned.corpus and tokens[left.index].equals(left)
 
 
 def pruned_findings(pair: PrunedPair) -> list[str]:
@@ -80,13 +80,13 @@ def pruned_findings(pair: PrunedPair) -> list[str]:
 def _changed_roles(left: pd.DataFrame) -> str:
     changed = left[left["role_before"] != left["role_after"]]
     rows = changed[["name", "role_before", "role_after"]].itertuples(index=False)
-    named = [f"{name} ({role_text(was)}, then {role_text(now)})" for name, was, now in rows]
-    if len(named) > _NAMED:
-        named[_NAMED:] = [f"{len(named) - _NAMED} more"]
+    changes = [f"{name} ({role_text(was)}, then {role_text(now)})" for name, was, now in rows]
+    if len(changes) > _NAMED:
+        changes[_NAMED:] = [f"{len(changes) - _NAMED} more"]
     verb = "has" if len(changed) < 2 else "have"
     count = f"{len(changed) or 'none'} {verb}"
     text = f"of the {counted(len(left), 'remaining head')}, {count} a different role than before"
-    return f"{text}: {', '.join(named)}." if named else f"{text}."
+    return f"{text}: {', '.join(changes)}." if changes else f"{text}."
 
 
 def _changed_confidence(left: pd.DataFrame) -> str:

@@ -169,8 +169,8 @@ def known_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.dropna(subset=["delta"])
     if "verdict" in rows:
         return rows.dropna(subset=["verdict"])
-    whole = float_column(rows, "value") - float_column(rows, "delta")
-    margins = [margin_of(str(metric), baseline) for metric, baseline in zip(rows["metric"], whole, strict=True)]
+    baselines = float_column(rows, "value") - float_column(rows, "delta")
+    margins = [margin_of(str(metric), baseline) for metric, baseline in zip(rows["metric"], baselines, strict=True)]
     ends = zip(*(float_column(rows, name) for name in DELTA), margins, strict=True)
     return rows.assign(verdict=[verdict_of_interval(*end) for end in ends], margin=[margin.size for margin in margins])
 

@@ -70,7 +70,7 @@ class TrainingState:
         with read_errors(folder, "cannot be resumed from", "Start again with --overwrite.", ResumeError):
             record = conform(parse_json((folder / _RECORD).read_text(encoding="utf-8")), TrainingState)
             weights = load_file(folder / _WEIGHTS)
-            kept = torch.load(folder / _OPTIMISER, weights_only=True)
+            state = torch.load(folder / _OPTIMISER, weights_only=True)
             parameters = _distinct(model)
             shapes, shapes_here = ({name: t.shape for name, t in side.items()} for side in (weights, parameters))
             if shapes != shapes_here:
@@ -78,9 +78,9 @@ class TrainingState:
             with torch.no_grad():
                 for name, tensor in parameters.items():
                     tensor.copy_(weights[name])
-            optimiser.load_state_dict(kept["optimiser"])
-            if scaler is not None and kept["scaler"] is not None:
-                scaler.load_state_dict(kept["scaler"])
+            optimiser.load_state_dict(state["optimiser"])
+            if scaler is not None and state["scaler"] is not None:
+                scaler.load_state_dict(state["scaler"])
         vars(self).update(vars(record))
 
 

@@ -320,7 +320,7 @@ class LearnedMask:
         of_offsets = apart.masked_fill(special, n) == torch.arange(n - 2)
         every = torch.cat([_members(n, window).bool(), of_offsets], dim=1).double()
         members = every * _learnable(n, longest or n, self.file.ends, self.file.diagonal)
-        counts, there = members.sum(dim=0), every.any(dim=0).tolist()
+        counts, occurs = members.sum(dim=0), every.any(dim=0).tolist()
         kinds = (self.probabilities, self.file.allowed)
         # (layers or 1, heads, P or what stays, groups)
         means = torch.stack([t.double().flatten(2) @ members / counts for t in kinds], dim=2)
@@ -328,7 +328,7 @@ class LearnedMask:
             {**key, "class": name, "offset": offset, "positions": int(count), "p": p, "kept": kept}
             for key, of_head in self._heads(means)
             for (name, offset), count, is_there, p, kept in zip(
-                groups, counts.tolist(), there, *of_head.tolist(), strict=True
+                groups, counts.tolist(), occurs, *of_head.tolist(), strict=True
             )
             if is_there
         ]

@@ -113,8 +113,8 @@ def _with_unlearned(task: Task, learned: MemoryExamples) -> MemoryExamples:
     """Adds a note on classes that the data or the model has, and no example to learn from."""
     if not isinstance(task, OwnClassification):
         return learned
-    there = {example.label for example in learned.examples if isinstance(example, TextExample)}
-    missing = [name for number, name in enumerate(task.labels) if number not in there]
+    learned_labels = {example.label for example in learned.examples if isinstance(example, TextExample)}
+    missing = [name for number, name in enumerate(task.labels) if number not in learned_labels]
     note = f"No training example has the class {', '.join(missing)}."
     return replace(learned, notes=(*learned.notes, note)) if missing else learned
 
@@ -195,12 +195,12 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
         return []
     chosen = long[:: -(-len(long) // _MOST)]
     learned_from = _plain([text for example in learned.examples for text in texts_of(example)])
-    there = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
-    if there < _WORTH_TELLING * len(chosen):
+    seen = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
+    if seen < _WORTH_TELLING * len(chosen):
         return []
     return [
-        f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {there} "
-        f"{'occurs' if there == 1 else 'occur'} word for word in the training data: the results are too optimistic. "
+        f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {seen} "
+        f"{'occurs' if seen == 1 else 'occur'} word for word in the training data: the results are too optimistic. "
         "Name others with --dev-data."
     ]
 

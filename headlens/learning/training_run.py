@@ -73,13 +73,13 @@ class CheckpointFolder:
 
     def _newest(self) -> Path | None:
         states = self._states()
-        whole = next((state for state in states if _is_whole(state)), None)
-        if states and whole is None:
+        complete = next((state for state in states if _is_whole(state)), None)
+        if states and complete is None:
             message = f"{states[0]} cannot be resumed from: its files have changed since they were written."
             raise ResumeError(message, "Start again with --overwrite.")
-        if whole is not None and whole != states[0]:
-            self.tell(f"{states[0]} is damaged; training continues from {whole.name}, the state before.")
-        return whole
+        if complete is not None and complete != states[0]:
+            self.tell(f"{states[0]} is damaged; training continues from {complete.name}, the state before.")
+        return complete
 
     def _states(self) -> list[Path]:
         """The folders of states, the newest first."""

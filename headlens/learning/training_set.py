@@ -140,8 +140,8 @@ def hold_out(
     if not held_out_of(share, len(numbers)):
         return source, None
     parts = ([i for i in numbers if is_held_out(i + 1, share) == held] for held in (False, True))
-    kept, held_out = example_sources.split(source, parts)
-    return kept, held_out
+    remaining, held_out = example_sources.split(source, parts)
+    return remaining, held_out
 
 
 def task_evaluation(rows: TaskRows, batch_tokens: int) -> Evaluate:
@@ -240,12 +240,12 @@ class TrainingSet:
         counts = counts or example_sources.SourceCounts()
         given = example_sources.gather(source, counts)
         if isinstance(held, float):
-            given, kept = hold_out(given, held)
+            given, held_out = hold_out(given, held)
         else:
-            kept = None if held is None else example_sources.gather(held)
+            held_out = None if held is None else example_sources.gather(held)
         task_forward = TaskForward.of(task, loaded, longest)
         rows = TaskRows.of(task_forward, given, counts)
-        return cls(task, rows, task_forward, kept, {"data": asdict(rows.summary)})
+        return cls(task, rows, task_forward, held_out, {"data": asdict(rows.summary)})
 
     @classmethod
     def of_text(

@@ -256,7 +256,7 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
         CorpusError: if no pair is left.
     """
     options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    kept: list[tuple[Ids, Ids]] = []
+    encoded: list[tuple[Ids, Ids]] = []
     read = 0
     for group in _groups(pairs):
         read += len(group)
@@ -264,11 +264,11 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
         targets = tokenizer(text_target=[t for _, t in group], **options)["input_ids"]
         for source, target in zip(sources, targets, strict=True):
             if 1 < len(source) <= longest and 1 < len(target) <= longest:
-                kept.append((np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)))
-    if not kept:
+                encoded.append((np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)))
+    if not encoded:
         raise CorpusError(
             f"none of {counted(read, 'pair')} can be used: a side is empty or longer than {longest} tokens.",
             "Give shorter sentences, or a larger --data-args longest.",
         )
-    ours, theirs = zip(*kept, strict=True)
-    return ParallelText(ours, theirs, int(tokenizer.pad_token_id or 0), read - len(kept))
+    ours, theirs = zip(*encoded, strict=True)
+    return ParallelText(ours, theirs, int(tokenizer.pad_token_id or 0), read - len(encoded))

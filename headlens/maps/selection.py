@@ -53,8 +53,8 @@ class Selection(Checked):
         for name, number, numbers in [*choices, *(("heads", head, in_layer) for head in self.heads)]:
             if number is not None and number not in numbers:
                 # With gaps where heads were cut out.
-                whole = len(numbers) == max(numbers) + 1
-                span = f"0 to {max(numbers)}" if whole else ", ".join(map(str, sorted(numbers)))
+                is_range = len(numbers) == max(numbers) + 1
+                span = f"0 to {max(numbers)}" if is_range else ", ".join(map(str, sorted(numbers)))
                 raise OptionError(f"--{name} {number} is out of range.", f"Choose {span}; both count from 0.")
 
     def takes(self, stack: Stack) -> bool:

@@ -60,8 +60,8 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
     advice = "Run the command again, or leave this run out."
     with read_errors(f"{paths[0]} and {LABELS}", "do not hold attention on sentences", advice):
         weights, labels = load_file(paths[0]), parse_json(paths[1].read_text(encoding="utf-8"))
-        kept = [(name, stack, texts) for name, stacks in labels.items() for stack, texts in mapping(stacks).items()]
-        maps = [_read(name, stack, weights[f"{name}.{stack}"], texts) for name, stack, texts in kept]
+        entries = [(name, stack, texts) for name, stacks in labels.items() for stack, texts in mapping(stacks).items()]
+        maps = [_read(name, stack, weights[f"{name}.{stack}"], texts) for name, stack, texts in entries]
         return [replace(stored, model=model_of(stored.model)) for stored in maps]
 
 

@@ -22,11 +22,11 @@ def once_per_batch(function: F) -> F:
     a device would have to be waited for. The value must not hold the tokens it belongs to, or it would keep them alive.
     """
     # By the first tokens, within these by the second: of a pair of both as a key nobody would hold the last reference.
-    kept: WeakKeyDictionary[Tokens, Any] = WeakKeyDictionary()
+    values: WeakKeyDictionary[Tokens, Any] = WeakKeyDictionary()
 
     @wraps(function)
     def remembered(*tokens: Tokens) -> Any:
-        inner = kept
+        inner = values
         for outer in tokens[:-1]:
             inner = inner.setdefault(outer, WeakKeyDictionary())
         if tokens[-1] not in inner:

@@ -217,11 +217,13 @@ def _measured(
         ExtensionError: if that is no mapping of tensors of real numbers, which alone can be added up.
     """
     sums: Any = call_metric(metric, part, method, view)
-    named = isinstance(sums, Mapping)
-    if named and all(isinstance(value, Tensor) and not value.is_complex() for value in sums.values()):
+    is_mapping = isinstance(sums, Mapping)
+    if is_mapping and all(isinstance(value, Tensor) and not value.is_complex() for value in sums.values()):
         return cast("Mapping[str, Tensor]", sums)
     types = (
-        [f"{n}: {getattr(v, 'dtype', type(v).__name__)}" for n, v in sums.items()] if named else [type(sums).__name__]
+        [f"{n}: {getattr(v, 'dtype', type(v).__name__)}" for n, v in sums.items()]
+        if is_mapping
+        else [type(sums).__name__]
     )
     raise ExtensionError(
         f"The metric {metric.name} returns no sums in its {part}, but {', '.join(types)}.",
@@ -330,12 +332,12 @@ class Statistics(Observer):
     def _measure(self) -> None:
         """Adds the sums of the calls that wait to the pending totals."""
         calls, self._waiting = self._waiting, []
-        whole = CallView(joined_heads(calls), self.level)
-        if whole.start and self._before is not None:
-            whole.take_over(self._before)
-        self._before = None if calls[-1].last else whole
+        joined = CallView(joined_heads(calls), self.level)
+        if joined.start and self._before is not None:
+            joined.take_over(self._before)
+        self._before = None if calls[-1].last else joined
         n_heads = [call.query.shape[1] for call in calls]
-        views = [whole] if len(calls) == 1 else []
+        views = [joined] if len(calls) == 1 else []
         for metric in self.metrics:
             of_tokens = metric.sums_of_tokens
             if calls[0].site.stack not in metric.stacks:
@@ -346,7 +348,7 @@ class Statistics(Observer):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
                     self.totals.add(metric.name, str(call.site), _measured(metric, "measure", metric.measure, view))
                 continue
-            sums = _measured(metric, "measure", metric.measure, whole)
+            sums = _measured(metric, "measure", metric.measure, joined)
             by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
             for number, call in enumerate(calls):
                 head_sums = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}

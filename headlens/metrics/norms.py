@@ -79,14 +79,14 @@ class Norms(MeanMetric):
         first[:, 0] = True
         masks = {"first": first, "special": keys.special, "punct": keys.punct}
         sums = {name: (read * mask[:, None]).sum((0, 2)) for name, mask in masks.items()}
-        named = first | keys.special | keys.punct
-        left = (read * ~named[:, None]).sum((0, 2))
+        in_classes = first | keys.special | keys.punct
+        left = (read * ~in_classes[:, None]).sum((0, 2))
         real = queries.real.to(norms.dtype)[:, None]
         for name, offset in NEIGHBOURS.items() if not view.crosses else ():
             pairs, of_queries, of_keys = view.neighbours(view.read_weights, offset)
             part = pairs * real[..., of_queries] * norms[..., of_keys]
             sums[name] = part.sum((0, 2), dtype=kind)
-            left = left - (part * ~named[:, None, of_keys]).sum((0, 2), dtype=kind)
+            left = left - (part * ~in_classes[:, None, of_keys]).sum((0, 2), dtype=kind)
         mean = norms.sum(2, keepdim=True) / keys.real.sum(1)[:, None, None]
         idle = (received * (norms < NEARLY_NOTHING * mean)).sum((0, 2), dtype=kind)
         sums |= {"other": left, "read": read.sum((0, 2)), "output": (view.output_norms * real).sum((0, 2), dtype=kind)}

@@ -78,10 +78,10 @@ class Positions(Metric):
 
     def _moments(self, view: CallView, counts: Tensor) -> Mapping[str, Tensor]:
         """Sums over sentences, from counts (batch, heads, offset)."""
-        whole = view.of_sentences("share", counts)
-        if whole is None:
+        totals = view.of_sentences("share", counts)
+        if totals is None:
             return {}
-        (counts,) = whole
+        (counts,) = totals
         n = counts.sum(2, keepdim=True)
         moments = {"x": counts, "xx": counts**2, "xn": counts * n, "n": n, "nn": n**2, "sentences": n > 0}
         shape = counts.shape[1:]

@@ -68,10 +68,10 @@ def sentence_sums(name: str, view: CallView, x: Tensor, n: Tensor) -> dict[str, 
         x: sum of the values of every sentence; (batch, heads).
         n: how many they are; (batch, heads), or (batch, 1) if the heads do not differ.
     """
-    whole = view.of_sentences(name, x, n)
-    if whole is None:
+    totals = view.of_sentences(name, x, n)
+    if totals is None:
         return {}
-    x, n = whole
+    x, n = totals
     # Two sums of three moments each: on a GPU the number of operations counts, not their size.
     sums_of_x = torch.stack([x, x * x, x * n]).sum(1)
     sums_of_n = torch.stack([n, n * n, (n > 0).to(n.dtype)]).sum(1).expand(-1, x.shape[1])

@@ -58,15 +58,15 @@ class SameWord(MeanMetric):
         queries, keys, chosen = view.queried
         if keys.forms is None:
             return {}
-        own, form_at, *by_reach = form_facts(queries, keys)
-        there, chance = by_reach[view.causal]
+        form, form_at, *by_reach = form_facts(queries, keys)
+        has_repeat, chance = by_reach[view.causal]
         targets = view.targets(chosen)
         target = targets.token  # (rows, heads)
-        same = form_at[chosen.sentence[:, None], target.clamp(min=0)] == own[:, None]
-        same &= (target >= 0) & (target != chosen.own[:, None])
+        same = form_at[chosen.sentence[:, None], target.clamp(min=0)] == form[:, None]
+        same &= (target >= 0) & (target != chosen.own_key[:, None])
         return {
-            **row_sums("same_word", view, chosen.sentence, targets.mean(same), there),
-            **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], there),
+            **row_sums("same_word", view, chosen.sentence, targets.mean(same), has_repeat),
+            **row_sums("same_word_chance", view, chosen.sentence, chance[:, None], has_repeat),
         }
 
 

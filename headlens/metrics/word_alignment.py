@@ -176,9 +176,9 @@ def _rate(name: str, view: CallView, links: _Links, counted: Tensor, sure: Tenso
         counted: which rows count; (rows,).
         sure: sure gold links of every sentence; (batch,).
     """
-    kept = counted[:, None]
-    right = links.points.mean(((links.levels == 2).long() + (links.levels > 0).long()) * kept)
-    linked = links.points.mean(((links.target >= 0) & kept).long())
+    counted_of_heads = counted[:, None]
+    right = links.points.mean(((links.levels == 2).long() + (links.levels > 0).long()) * counted_of_heads)
+    linked = links.points.mean(((links.target >= 0) & counted_of_heads).long())
     none = right.new_zeros(len(sure), right.shape[1])
     x, given = (none.index_add(0, links.sentence, rows) for rows in (right, linked))
     return sentence_sums(name, view, x.to(view.sums_dtype), given + sure[:, None])

@@ -131,7 +131,7 @@ class GatherPlan(NamedTuple):
     Args:
         row_of_word: row of every word that is asked for; (batch, words), -1 for others.
         sentence, word, token: of every row; (rows,) each.
-        own: number of the token among the keys, in self-attention.
+        own_key: number of the token among the keys, in self-attention.
         several: the rows of words of several tokens; (n,).
         piece: (3, pieces): of the further tokens of these words their place in `several`, sentence and token.
         columns: of every row what is known of the words attended to.
@@ -141,14 +141,14 @@ class GatherPlan(NamedTuple):
     sentence: Tensor
     word: Tensor
     token: Tensor
-    own: Tensor
+    own_key: Tensor
     several: Tensor
     piece: Tensor
     columns: KeyWords
 
     def of(self, chosen: Tensor) -> GatherPlan:
         """Returns the plan of some of the rows, by their numbers; only what tells of rows is of these."""
-        names = ("sentence", "word", "token", "own")
+        names = ("sentence", "word", "token", "own_key")
         parts = {name: getattr(self, name)[chosen] for name in names}
         return self._replace(columns=self.columns.of(chosen), **parts)
 
@@ -193,43 +193,43 @@ def places(tokens: Tokens) -> Places:
 @once_per_batch
 def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     """Prepare `pointed_at` for the words of arcs, repeated words, and all of sentences with rare words or links."""
-    here, there = places(queries), places(keys)
+    query_places, key_places = places(queries), places(keys)
     is_query = _wanted(queries, keys)
     sentence, word = is_query.nonzero(as_tuple=True)
     row_of_word = torch.full(is_query.shape, -1, device=is_query.device)
     row_of_word[sentence, word] = torch.arange(len(word), device=is_query.device)
-    row = row_of_word[here.sentence, here.word]
+    row = row_of_word[query_places.sentence, query_places.word]
     several, number = torch.unique(row[row >= 0], return_inverse=True)
     return GatherPlan(
         row_of_word=row_of_word,
         sentence=sentence,
         word=word,
-        token=here.first[sentence, word],
-        own=here.first[sentence, word] + queries.start,
+        token=query_places.first[sentence, word],
+        own_key=query_places.first[sentence, word] + queries.start,
         several=several,
-        piece=torch.stack([number, here.sentence[row >= 0], here.token[row >= 0]]),
-        columns=_key_words(there).of(sentence),
+        piece=torch.stack([number, query_places.sentence[row >= 0], query_places.token[row >= 0]]),
+        columns=_key_words(key_places).of(sentence),
     )
 
 
-def _key_words(there: Places) -> KeyWords:
+def _key_words(key_places: Places) -> KeyWords:
     """What is known of the words of every sentence."""
-    n_sentences, n_words = there.first.shape
+    n_sentences, n_words = key_places.first.shape
     # Words of several tokens, in order; each is named by all but the first of them.
-    name, number = torch.unique(there.sentence * n_words + there.word, return_inverse=True)
+    name, number = torch.unique(key_places.sentence * n_words + key_places.word, return_inverse=True)
     owner = name // max(1, n_words)
-    begin = there.first.flatten()[name]
+    begin = key_places.first.flatten()[name]
     slot, n_slots = _within(owner, n_sentences)
     first = begin.new_zeros(n_sentences, n_slots)
     first[owner, slot] = begin
     # Their first tokens before the others: sorting keeps the order of those of a sentence.
-    sentence, order = torch.cat([owner, there.sentence]).sort(stable=True)
+    sentence, order = torch.cat([owner, key_places.sentence]).sort(stable=True)
     within, most = _within(sentence, n_sentences)
     parts = begin.new_zeros(n_sentences, most)
     slots = torch.full_like(parts, n_slots)
-    parts[sentence, within] = torch.cat([begin, there.token])[order]
+    parts[sentence, within] = torch.cat([begin, key_places.token])[order]
     slots[sentence, within] = torch.cat([slot, slot[number]])[order]
-    alone = there.starts.float()
+    alone = key_places.starts.float()
     alone[owner, begin] = 0
     return KeyWords(alone, first, parts, slots, shared=n_sentences == 1)
 
@@ -243,12 +243,12 @@ def _within(sorted_owner: Tensor, owners: int) -> tuple[Tensor, int]:
 
 def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
     """Words somebody asks about: (batch, words)."""
-    there = queries.n_pieces > 0
+    is_word = queries.n_pieces > 0
     if queries.whole is not None:
-        n_words = there.shape[1]
-        inside = there.new_zeros(len(there), n_words + 1)
-        there &= inside.scatter(1, torch.where(queries.word >= 0, queries.word, n_words), value=True)[:, :n_words]
-    queried = torch.zeros_like(there)
+        n_words = is_word.shape[1]
+        inside = is_word.new_zeros(len(is_word), n_words + 1)
+        is_word &= inside.scatter(1, torch.where(queries.word >= 0, queries.word, n_words), value=True)[:, :n_words]
+    queried = torch.zeros_like(is_word)
     if queries.arcs is not None:
         for end in (1, 2):
             queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
@@ -257,12 +257,12 @@ def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
     if keys.rarity is not None:
         queried |= (keys.rarity > 0).any(1, keepdim=True)
     if queries.links is not None and (not queries.are(keys) or queries.segment is not None):
-        linked = torch.zeros_like(there[:, 0])
+        linked = torch.zeros_like(is_word[:, 0])
         linked[queries.links[:, 0]] = True
         queried |= linked[:, None]
     if queries.are(keys) and keys.forms is not None:
         queried |= repeats(keys.forms).others > 0
-    return queried & there
+    return queried & is_word
 
 
 class Repeats(NamedTuple):
@@ -347,8 +347,8 @@ def _largest_word(rows: Tensor, chosen: GatherPlan, *, others: bool, allowed: Te
     sums = sums[..., :-1]
     first = first.expand(len(rows), -1)
     if others:
-        rows[torch.arange(len(rows), device=rows.device), :, chosen.own] = 0
-        sums.masked_fill_((first == chosen.own[:, None])[:, None], 0)
+        rows[torch.arange(len(rows), device=rows.device), :, chosen.own_key] = 0
+        sums.masked_fill_((first == chosen.own_key[:, None])[:, None], 0)
     if allowed is not None:
         rows.mul_(allowed[:, None])
         sums.mul_(allowed.gather(1, first)[:, None])

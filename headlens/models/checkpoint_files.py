@@ -84,8 +84,8 @@ class CheckpointFiles:
     def _weight_files(self) -> list[Path]:
         """Returns the files that transformers takes the weights of; none where it finds none."""
         for name in ("model.safetensors", *(["pytorch_model.bin"] if self.reads_pickles else [])):
-            if (whole := self.path(name)) is not None:
-                return [whole]
+            if (single := self.path(name)) is not None:
+                return [single]
             index = self.read_json(f"{name}.index.json")
             if isinstance(index, dict) and "weight_map" in index:
                 listed = conform(index["weight_map"], dict[str, str], f"weight_map of {name}.index.json")

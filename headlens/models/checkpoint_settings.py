@@ -250,8 +250,8 @@ def sentence_notes(files: CheckpointFiles, *, lowers: bool, longest: float) -> l
     modules = files.read_json("modules.json")
     listed = [m for m in modules if isinstance(m, Mapping)] if isinstance(modules, list) else []
     notes = _pooling_notes(files, listed)
-    whole = _mapping(files.read_json("config_sentence_transformers.json"))
-    prompts, name = _mapping(whole.get("prompts")), whole.get("default_prompt_name")
+    settings = _mapping(files.read_json("config_sentence_transformers.json"))
+    prompts, name = _mapping(settings.get("prompts")), settings.get("default_prompt_name")
     nonempty = {key: str(prompt) for key, prompt in prompts.items() if prompt}
     where = "(config_sentence_transformers.json). headlens does not add it: write it into the data where the model"
     if name in nonempty:
@@ -261,7 +261,7 @@ def sentence_notes(files: CheckpointFiles, *, lowers: bool, longest: float) -> l
         notes.append(
             f"sentence-transformers begins texts with a prompt where one is named, {shown} {where} expects it."
         )
-    if (similarity := whole.get("similarity_fn_name")) not in (None, "cosine"):
+    if (similarity := settings.get("similarity_fn_name")) not in (None, "cosine"):
         notes.append(
             f"sentence-transformers compares this model's embeddings by {similarity}; headlens takes the cosine."
         )

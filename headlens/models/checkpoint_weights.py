@@ -285,8 +285,8 @@ def _prefix(name: str, model: PreTrainedModel, report: Mapping[str, Any]) -> str
     keys = {re.sub(_WRAPPERS, "", k) for k in report.get("unexpected_keys", ())}
     ignored = model._keys_to_ignore_on_load_unexpected or ()  # transformers leaves these out of its report
     # By their first names alone: of weights that are tied a checkpoint has one.
-    named = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
-    if not (wanted := [k.removeprefix(base) for k in named]):
+    absent = (k for k, _ in model.named_parameters() if k in missing and not any(re.search(p, k) for p in ignored))
+    if not (wanted := [k.removeprefix(base) for k in absent]):
         return None
     prefixes = {k.removesuffix(wanted[0]).removesuffix(base) for k in keys if f".{k}".endswith(f".{wanted[0]}")}
     fitting = sorted(p for p in prefixes if all(keys & {f"{p}{k}", f"{p}{base}{k}"} for k in wanted))
@@ -332,7 +332,7 @@ def _head_parts(model: PreTrainedModel) -> set[str]:
     """Names of the parts beside the base model in all classes of transformers for models of this kind."""
     with torch.device("meta"):
         built = [kind(copy.deepcopy(model.config)) for kind in _kinds(model)]
-    return {name for whole in built for name, _ in whole.named_children()}
+    return {name for network in built for name, _ in network.named_children()}
 
 
 def _kinds(model: PreTrainedModel) -> list[Any]:

@@ -189,8 +189,8 @@ class LoadedModel:
             (self.tokenizer, "pad_token_id"),
             (self.tokenizer, "eos_token_id"),
         )
-        named = (getattr(place, name, None) for place, name in places)
-        return next((int(i) for i in named if i is not None and 0 <= i < self.n_embeddings), 0)
+        ids = (getattr(place, name, None) for place, name in places)
+        return next((int(i) for i in ids if i is not None and 0 <= i < self.n_embeddings), 0)
 
     @property
     def n_embeddings(self) -> float:
@@ -225,9 +225,9 @@ class LoadedModel:
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         changes = {"masked": silent_heads(self.model), "scaled": head_scales(self.model)}
-        for change, how in (changes | {"attention": attention_of(self.model)}).items():
-            if how is not None and how != ():
-                digest.update(f"{change} {how}".encode())
+        for change, setting in (changes | {"attention": attention_of(self.model)}).items():
+            if setting is not None and setting != ():
+                digest.update(f"{change} {setting}".encode())
         return digest.hexdigest()
 
 
@@ -314,11 +314,13 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
         copied = copy.deepcopy(config)
         if classes is not None:
             copied.num_labels = classes
-        whole = model_class(files.place, kind, getattr(config, "pruned_heads", None), parameters_of_attention(config))
+        chosen_class = model_class(
+            files.place, kind, getattr(config, "pruned_heads", None), parameters_of_attention(config)
+        )
         # Weights that the checkpoint does not have are random, and the same every time.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            loaded: tuple[PreTrainedModel, dict[str, Any]] = whole.from_pretrained(
+            loaded: tuple[PreTrainedModel, dict[str, Any]] = chosen_class.from_pretrained(
                 files.place,
                 config=copied,
                 dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),

@@ -68,8 +68,8 @@ def size_notes(page: str, view: AttentionView) -> list[str]:
     if (size := len(page.encode())) <= LARGE_PAGE:
         return []
     shown, several = len(attention_data(view)["sentences"]), len(view.sentences)
-    whole = "" if shown == several else f", and shows only {shown} of {counted(several, 'sentence')}"
-    return [f"attention.html is {size / 1e6:.1f} MB{whole}: fewer or shorter sentences give a smaller page."]
+    shortened = "" if shown == several else f", and shows only {shown} of {counted(several, 'sentence')}"
+    return [f"attention.html is {size / 1e6:.1f} MB{shortened}: fewer or shorter sentences give a smaller page."]
 
 
 def attention_page(title: str, view: AttentionView, measuring: Mapping[str, int] | None = None) -> str:

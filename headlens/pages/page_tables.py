@@ -179,17 +179,17 @@ def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cel
         most_cells: how many fit.
     """
     filled = frame.dropna(axis="columns", how="all")
-    kept = filled[_beside([*filled])]
-    most = max(1, most_cells // max(1, len(kept.columns)))
+    shown = filled[_beside([*filled])]
+    most = max(1, most_cells // max(1, len(shown.columns)))
     remarks = []
     if len(frame) > most:
-        ordered = kept.sort_values(by, kind="stable") if by in kept else kept
-        which = f"with the smallest {by}" if by in kept else "at the beginning of the table"
+        ordered = shown.sort_values(by, kind="stable") if by in shown else shown
+        which = f"with the smallest {by}" if by in shown else "at the beginning of the table"
         remarks.append(f"Only {most:,} rows are shown, those {which}; all {len(frame):,} are in {file}.")
-        kept = ordered.iloc[:most]
-    if empty := [str(name) for name in frame.columns if name not in kept]:
+        shown = ordered.iloc[:most]
+    if empty := [str(name) for name in frame.columns if name not in shown]:
         remarks.append(f"Empty columns are left out: {', '.join(empty)}.")
-    return _table(title, {str(name): kept[name].tolist() for name in kept}, remark=" ".join(remarks))
+    return _table(title, {str(name): shown[name].tolist() for name in shown}, remark=" ".join(remarks))
 
 
 def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", remark: str = "") -> PageTable:

@@ -197,7 +197,7 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
     """
     entry = find_task(data.task)
     sets = [spec for spec in data.data or (f"{HUB}{entry.dataset}",) if spec.startswith(HUB)]
-    _, source = open_examples(data, offline=offline, named=not sets)
+    _, source = open_examples(data, offline=offline, read_classes=not sets)
     if sets and not (entry.default and not data.data):
         return _of_hub(sets[0].removeprefix(HUB), data.data_split or entry.split, data.limit)
     examples = list(source.read(SourceCounts()))

@@ -208,6 +208,6 @@ def _peak(run: Callable[[dict[str, Tensor]], object], inputs: dict[str, Tensor])
     """Bytes beside weights and inputs."""
     live = LiveBytes()
     with live:
-        kept = run(inputs)
-    del kept
+        outputs = run(inputs)
+    del outputs
     return live.peak

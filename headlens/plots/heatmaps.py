@@ -139,24 +139,24 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
 
 def centred_scale(
-    label: str, rows: pd.DataFrame, column: str, colours: str, *, whole: bool = False, least: float = 0.0
+    label: str, rows: pd.DataFrame, column: str, colours: str, *, with_outliers: bool = False, least: float = 0.0
 ) -> Scale:
     """Returns a scale with 0 in the middle, open where outliers lie beyond its ends.
 
-    Outliers have the colour of its end, and do not stretch it unless the scale is to be `whole`. It is never fitted to
-    noise: its ends are no nearer to 0 than twice half the width of the usual (median) interval.
+    Outliers have the colour of its end, and stretch it only `with_outliers`. It is never fitted to noise:
+    its ends are no nearer to 0 than twice half the width of the usual (median) interval.
 
     Args:
         label: of the colour bar.
         rows: the column, and `ci_low` and `ci_high` where there are intervals.
         column: with the values.
         colours: matplotlib's name of them.
-        whole: whether it holds outliers, too.
+        with_outliers: whether it holds outliers, too.
         least: distance of its ends from 0.
     """
     values = float_column(rows, column)
     known = values[np.isfinite(values)]
-    end = limit(values) if not whole else float(np.abs(known).max(initial=0.0)) or 1.0
+    end = limit(values) if not with_outliers else float(np.abs(known).max(initial=0.0)) or 1.0
     widths = float_column(rows, "ci_high") - float_column(rows, "ci_low")
     if np.isfinite(widths).any():
         end = max(end, float(np.nanmedian(widths)))

@@ -125,12 +125,12 @@ def _draw_curve(axes: Axes, curve: MaskCurve, number: int) -> None:
         points = curve.rows[curve.rows["control"] == way].sort_values("share")
         if points.empty:
             continue
-        kept = way == "kept"
+        has_diagonal = way == "kept"
         x, y = float_column(points, "share"), float_column(points, "value")
-        style: dict[str, Any] = {"label": curve.label, "marker": "D", "ls": "-"} if kept else _NO_DIAGONAL
+        style: dict[str, Any] = {"label": curve.label, "marker": "D", "ls": "-"} if has_diagonal else _NO_DIAGONAL
         axes.plot(x, y, color=curve.colour, markersize=3, linewidth=1, zorder=4, **style)
         draw_intervals(axes, x, points, curve.colour)
-        for place, pattern in enumerate(points["pattern"] if kept else ()):
+        for place, pattern in enumerate(points["pattern"] if has_diagonal else ()):
             # Neighbours are close to each other, and so may be the curves of two orders.
             offset = (3, -7 if (place + number) % 2 else 2)
             name = curve.strengths[str(pattern)]

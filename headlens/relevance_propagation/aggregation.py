@@ -195,8 +195,8 @@ def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
         columns[f"{ends}_low"], columns[f"{ends}_high"] = interval
     layer = ratio(sums["drawn_raw"].sum(axis=1), sums["drawn"])
     columns["layer_raw"] = sums["raw"].sum() / examples
-    whole = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
-    columns["layer_raw_low"], columns["layer_raw_high"] = map(float, whole)
+    layer_interval = percentile_interval(layer) if examples >= FEWEST else (np.nan, np.nan)
+    columns["layer_raw_low"], columns["layer_raw_high"] = map(float, layer_interval)
     return pd.DataFrame(columns, index=range(n_heads))
 
 
@@ -231,8 +231,8 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         taken, pairs = (np.abs if of == "magnitude" else np.asarray), []
         for first, second in ((means[s], others[s]) for s in means if stack in (ALL, s.stack)):
             # Heads that have a mean under both rules: in a layer that always cancels none has.
-            there = ~(np.isnan(first[0]) | np.isnan(second[0]))
-            pairs.append((taken(first[:, there]), taken(second[:, there])))
+            has_means = ~(np.isnan(first[0]) | np.isnan(second[0]))
+            pairs.append((taken(first[:, has_means]), taken(second[:, has_means])))
         by_layer = np.stack([spearman_by_row(*pair) for pair in pairs])
         # The layers of the value are those of every replicate: the interval of others would be that of another mean.
         known = by_layer[np.isfinite(by_layer[:, 0])]

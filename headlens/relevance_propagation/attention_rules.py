@@ -30,16 +30,16 @@ class ConstantNormalizer(CallNormalizer):
 
     Args:
         model: the model that the calls are of.
-        own: the normaliser that it was switched to; None for softmax.
+        switched_to: the normaliser that it was switched to; None for softmax.
     """
 
     model: nn.Module
-    own: ModelNormalizer | None
+    switched_to: ModelNormalizer | None
 
     def at(self, context: CallContext) -> Normalizer:
         """Returns the normaliser of the module of a call, from scores that pass no gradient on."""
         module = self.model.get_submodule(context.site.module)
-        normalizer = softmax if self.own is None else self.own.of_module(module)
+        normalizer = softmax if self.switched_to is None else self.switched_to.of_module(module)
         return lambda scores: normalizer(scores.detach()).detach()
 
 
@@ -51,14 +51,14 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     """
     if rule == "gradient":
         return None
-    own = attention_of(model)
+    model_normalizer = attention_of(model)
     if rule == "constant":
-        return ConstantNormalizer(model, own)
-    if own is None:
+        return ConstantNormalizer(model, model_normalizer)
+    if model_normalizer is None:
         # The model's own, but computed by a core that refuses what is more than a softmax of scaled scores.
         return softmax
     raise UnsupportedModelError(
-        f"Attention of this model is {own}, but this rule is only defined for softmax.",
+        f"Attention of this model is {model_normalizer}, but this rule is only defined for softmax.",
         "Choose the rule epsilon, gradxact or taylor.",
     )
 

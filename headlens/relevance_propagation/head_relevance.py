@@ -297,8 +297,8 @@ def _relevance_notes(
         "means contributing to that opposition. See `signed` and `raw` for the sign",
     }
     for column, text in texts.items():
-        named = [f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column]]
-        notes += [f"{text}: {', '.join(named)}."] if named else []
+        layer_texts = [f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column]]
+        notes += [f"{text}: {', '.join(layer_texts)}."] if layer_texts else []
     if (layers["n"] < FEWEST).any():
         notes.append(f"Layers with fewer than {FEWEST} examples have no intervals.")
     return notes

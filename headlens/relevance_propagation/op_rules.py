@@ -112,15 +112,15 @@ def arrange_arguments(
         LookupError: if the call writes into one of its tensors, or has a setting that no rule knows.
     """
     names = _PARAMETERS.get(function, ("input",))
-    named = {name: value for name, value in kwargs.items() if value is not None}
+    given = {name: value for name, value in kwargs.items() if value is not None}
     placed = list(args)
-    last = max((place for place, name in enumerate(names) if name in named), default=-1)
-    placed += [named.pop(name, None) for name in names[len(args) : last + 1]]
-    if "out" in named or dict(zip(names, placed, strict=False)).get("inplace"):
+    last = max((place for place, name in enumerate(names) if name in given), default=-1)
+    placed += [given.pop(name, None) for name in names[len(args) : last + 1]]
+    if "out" in given or dict(zip(names, placed, strict=False)).get("inplace"):
         raise LookupError("which writes into one of its tensors")
-    if unknown := named.keys() - _SETTINGS.get(FUNCTIONS[function], named.keys()):
+    if unknown := given.keys() - _SETTINGS.get(FUNCTIONS[function], given.keys()):
         raise LookupError(f"with {', '.join(sorted(unknown))}")
-    return placed, named
+    return placed, given
 
 
 # Modules that put one function of their input together from several operations; all are rows of KEEP.

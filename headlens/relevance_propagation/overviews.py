@@ -123,11 +123,11 @@ def shown_correlations(correlations: pd.DataFrame) -> list[dict[Any, Any]]:
     """
     without = correlations[["rule", "other_rule"]].isin(UNSIGNED_RULES).any(axis=1)
     correlations = correlations[~without | correlations["of"].astype(str).str.contains("magnitude")]
-    raw, whole = correlations["of"].astype(str).str.startswith("raw"), correlations["scope"] == "heads"
-    kept = correlations[raw | ~whole] if raw.any() else correlations
+    raw, over_heads = correlations["of"].astype(str).str.startswith("raw"), correlations["scope"] == "heads"
+    shown = correlations[raw | ~over_heads] if raw.any() else correlations
     over = {"heads": "all heads" if raw.any() else _SHARES, "layers": "within layers"}
-    kept = kept.assign(over=kept["scope"].map(over))
-    groups = kept.groupby(["stack", "other_rule"], sort=False, dropna=False)
+    shown = shown.assign(over=shown["scope"].map(over))
+    groups = shown.groupby(["stack", "other_rule"], sort=False, dropna=False)
     return [row for _, rows in groups for row in rows.to_dict("records")]
 
 

@@ -158,7 +158,7 @@ class RelevanceSession(ReversibleContext):
             with self._tracer:
                 outputs = self.model(**{**cache, **given})
                 parts = self.target.parts(outputs, inputs)
-            arriving, kept = ledger.collect(parts, parts.detach() if self.rule == "alpha-beta" else None)
+            arriving, absorbed = ledger.collect(parts, parts.detach() if self.rule == "alpha-beta" else None)
         finally:
             by_site = self._outputs.take(self.sites, _rows(inputs))
             # What the rules noted keeps tensors of the pass alive.
@@ -167,7 +167,7 @@ class RelevanceSession(ReversibleContext):
         group = self.target.rows
         raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in by_site.items()}
         fingerprints = output_fingerprints(self.target.outputs(outputs, inputs))
-        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept), fingerprints)
+        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(absorbed), fingerprints)
 
     def _checked(self, relevance: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in relevance.raw.values()])

@@ -90,8 +90,8 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
     for axes, part, (x, y) in zip(panels, pieces, pairs, strict=True):
         most = np.argsort(-np.abs(y), kind="stable")[:_NAMED]
         keys = part.rows[["layer", "head"]].astype(int).to_numpy()
-        named = [(int(row), "{}.{}".format(*keys[row])) for row in most]
-        name_points(axes, (np.clip(x, *axes.get_xlim()), np.clip(y, *axes.get_ylim())), named, style.TICK_SIZE - 1)
+        labels = [(int(row), "{}.{}".format(*keys[row])) for row in most]
+        name_points(axes, (np.clip(x, *axes.get_xlim()), np.clip(y, *axes.get_ylim())), labels, style.TICK_SIZE - 1)
     return figure
 
 

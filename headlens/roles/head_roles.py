@@ -271,9 +271,9 @@ def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpu
     """
     if not (missing := [r for r in relations if not counts.get(r)]):
         return
-    there = [r for r, n in counts.items() if n]
-    known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
-    meant = ", ".join(dict.fromkeys(close for r in missing for close in get_close_matches(r, there, n=1)))
+    present = [r for r, n in counts.items() if n]
+    known = ", ".join(sorted(r for r in present if ":" not in r)) or "none"
+    meant = ", ".join(dict.fromkeys(close for r in missing for close in get_close_matches(r, present, n=1)))
     raise OptionError(
         f"--relations: {', '.join(missing)} {'does' if len(missing) == 1 else 'do'} not occur in the trees of "
         f"{corpus}.",
@@ -409,12 +409,12 @@ def role_stability(
     generator = np.random.default_rng(seed)
     held = np.array(roles(groups.added()), dtype=object)
     filled = np.array([bool(list(totals)) for totals in groups.totals.values()])
-    kept = np.zeros(len(held))
+    same_role = np.zeros(len(held))
     for _ in range(resamples):
         # Of a small corpus some groups are empty, and never drawn.
         times = np.zeros(GROUPS, dtype=np.int64)
         times[filled] = generator.multinomial(filled.sum(), np.full(filled.sum(), 1 / filled.sum()))
-        kept += np.array(roles(groups.added(times)), dtype=object) == held
+        same_role += np.array(roles(groups.added(times)), dtype=object) == held
         drawn(1)
-    share: Array = kept / resamples
+    share: Array = same_role / resamples
     return share

@@ -80,9 +80,9 @@ def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
     even = [(f"{stack}: " if len(parts) > 1 else "", even_sentence(rows)) for stack, rows in parts if is_even(rows)]
     notes = [where + (text if where else text[0].upper() + text[1:]) for where, text in even]
     if uniform := [head_name(row) for row in heads[uniform_heads(heads)].to_dict("records")]:
-        named = ", ".join(uniform[:MOST_NAMED]) + ", …" * (len(uniform) > MOST_NAMED)
+        names = ", ".join(uniform[:MOST_NAMED]) + ", …" * (len(uniform) > MOST_NAMED)
         notes.append(
-            f"{counted(len(uniform), 'head')} {'attends' if len(uniform) == 1 else 'attend'} uniformly ({named}): all "
+            f"{counted(len(uniform), 'head')} {'attends' if len(uniform) == 1 else 'attend'} uniformly ({names}): all "
             "tokens tie, and the first one counts as the most attended. Offsets and shares of what is attended to most "
             f"tell nothing of {'it' if len(uniform) == 1 else 'them'}; uniform attention has them with ties shared."
         )

@@ -25,8 +25,8 @@ def check_table(schema: TableSchema, frame: pd.DataFrame, path: Path) -> None:
         InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
             file, column and row.
     """
-    there = {column.optional for column in schema.columns if column.name in frame}
-    required = [c for c in schema.columns if not c.optional or (c.optional is not True and c.optional in there)]
+    groups = {column.optional for column in schema.columns if column.name in frame}
+    required = [c for c in schema.columns if not c.optional or (c.optional is not True and c.optional in groups)]
     if missing := [column.name for column in required if column.name not in frame]:
         raise InputError(f"{path}: no column {', '.join(missing)}.", MEND)
     for column in schema.columns:

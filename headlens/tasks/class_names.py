@@ -94,9 +94,9 @@ def output_names(loaded: LoadedModel) -> list[str]:
         by_name = [(int(str(number)), str(name)) for name, number in label2id.items()]
     except ValueError as error:
         raise ValueError(f"label2id holds {list(label2id.values())}, not numbers") from error
-    named = [pairs for pairs in (by_number, by_name) if not _is_numbered(pairs)]
+    descriptive = [pairs for pairs in (by_number, by_name) if not _is_numbered(pairs)]
     names: dict[int, str] = {}
-    for number, name in chain(*named) if named else by_number:
+    for number, name in chain(*descriptive) if descriptive else by_number:
         if not meanings(names.setdefault(number, name)) & meanings(name):
             raise ValueError(f"id2label calls output {number} {names[number]!r}, and label2id {name!r}")
     if sorted(names) != list(range(len(by_number))):

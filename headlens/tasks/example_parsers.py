@@ -192,7 +192,7 @@ def _text(row: TaskRow, cells: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequence[str]], named: Columns) -> Columns:
+def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequence[str]], requested: Columns) -> Columns:
     """Finds which column plays which role.
 
     Args:
@@ -200,24 +200,24 @@ def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequenc
         roles: roles to be filled.
         layouts: columns of layouts that the task's data sets come in, in the order of the roles; the first of which the
             row has all is taken.
-        named: columns that the user names by role, which go before those of a layout.
+        requested: columns that the user names by role, which go before those of a layout.
 
     Raises:
         OptionError: for a role that the task does not have.
         CorpusError: if no layout fits.
     """
-    if unknown := sorted(set(named) - set(roles)):
+    if unknown := sorted(set(requested) - set(roles)):
         raise OptionError(f"--columns {unknown[0]}=…: there is no such role.", f"Roles: {', '.join(roles)}.")
     for layout in layouts:
-        columns = dict(zip(roles, layout, strict=True)) | dict(named)
+        columns = dict(zip(roles, layout, strict=True)) | dict(requested)
         if all(has_cell(row.cells, column) for column in columns.values()):
             return columns
-    if all(role in named for role in roles):  # a column is missing: reading it tells which
-        return named
-    missing = next((column for column in named.values() if not has_cell(row.cells, column)), None)
+    if all(role in requested for role in roles):  # a column is missing: reading it tells which
+        return requested
+    missing = next((column for column in requested.values() if not has_cell(row.cells, column)), None)
     if missing is not None:
         raise row.error(f"there is no column {missing!r}.", f"Columns: {list_names(row.cells)}.")
-    option = ",".join(f"{role}=COLUMN" for role in roles if role not in named)
+    option = ",".join(f"{role}=COLUMN" for role in roles if role not in requested)
     advice = f"Name them with --columns {option}. Columns: {list_names(row.cells)}."
     raise CorpusError(f"which columns are {', '.join(roles)}?", advice, path=row.place, line=row.line)
 
@@ -261,9 +261,9 @@ class ClassLabels:
             return float(self.names.index(key))
         if (number := number_of(key)) is not None and number < len(self.names):
             return float(self.order[number] if self.order else number)
-        named = [number for number, name in enumerate(self.names) if meanings(key) & meanings(name)]
-        if len(named) == 1:
-            return float(named[0])
+        matching = [number for number, name in enumerate(self.names) if meanings(key) & meanings(name)]
+        if len(matching) == 1:
+            return float(matching[0])
         raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {self.numbers}.")
 
     def is_number(self, cell: Any) -> bool:
@@ -350,8 +350,8 @@ def _written(cell: Any, trimmed: Callable[[str], str] = lambda text: text.strip(
     if isinstance(cell, bool):
         return str(int(cell))
     text = trimmed(str(cell))
-    whole = _WHOLE.fullmatch(text)
-    return text if whole is None else str(int(whole[1]))
+    match = _WHOLE.fullmatch(text)
+    return text if match is None else str(int(match[1]))
 
 
 def _short(cell: Any) -> str:

@@ -66,7 +66,7 @@ def _rows(name: str, data: str | Path | None, options: DataOptions) -> tuple[Tas
 
 
 def open_examples(
-    data: TaskData, *, offline: bool = False, known: Sequence[str] = (), named: bool = True
+    data: TaskData, *, offline: bool = False, known: Sequence[str] = (), read_classes: bool = True
 ) -> tuple[Task, TaskSource]:
     """Opens a task and its examples as options name them; errors as in `open_task`.
 
@@ -76,7 +76,7 @@ def open_examples(
         data: the task and its data.
         offline: never ask the hub.
         known: classes of a model or of training data, for a task whose classes the data names, see `name_classes`.
-        named: whether such data is read for its classes; without these it can be counted.
+        read_classes: whether such data is read for its classes; without these it can be counted.
     """
     alike = {name: getattr(data, name) for name in ("limit", "target", "min_words", "skip_broken", "bleu_tokenizer")}
     labels = parse_labels(data.labels)
@@ -87,7 +87,7 @@ def open_examples(
     else:
         opened = [_rows(data.task, spec, replace(options, limit=None)) for spec in data.data]
         task, source = opened[0][0], ChainedExamples(tuple(rows for _, rows in opened), options.limit)
-    if named and isinstance(task, OwnClassification):
+    if read_classes and isinstance(task, OwnClassification):
         return name_classes(task, source, options.labels, known)
     return task, source
 
@@ -107,11 +107,11 @@ def columns_by_role(data: TaskData) -> dict[str, str]:
         raise OptionError(message, "Name one column for each, separated by commas.")
     if data.label is not None and "label" not in roles:
         raise OptionError(f"--label is not for --task {data.task}, which has no labels.", "Leave it out.")
-    named = dict(zip(texts, data.text, strict=False)) | ({} if data.label is None else {"label": data.label})
-    if twice := sorted(columns.keys() & named.keys()):
+    shorthand = dict(zip(texts, data.text, strict=False)) | ({} if data.label is None else {"label": data.label})
+    if twice := sorted(columns.keys() & shorthand.keys()):
         option = "--label" if twice[0] == "label" else "--text"
         raise OptionError(f"--columns {twice[0]}=… and {option} name the same column.", "Give one of them.")
-    return columns | named
+    return columns | shorthand
 
 
 def open_rows(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
@@ -148,11 +148,11 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
     # Plain text holds nothing but sentences, one a line.
     if entry.reader.roles == ("text",) and (kind not in TABLES or kind == ".txt"):
         return _lines(path)
-    named = frozenset(options.columns.values())
-    columns = named.union(*entry.layouts)
+    chosen = frozenset(options.columns.values())
+    columns = chosen.union(*entry.layouts)
     columns |= {column.partition(".")[0] for column in columns}  # of translation.de: translation
     numbers = frozenset(filter(str.isdecimal, columns))
-    return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)
+    return FileRows(path, entry.headerless, columns - numbers, chosen if chosen <= numbers else frozenset(), QUOTED)
 
 
 def _lines(*paths: Path) -> LineRows:
@@ -194,8 +194,8 @@ def name_classes(
         occurring = {names[int(e.label)] for e in examples if e.label is not None}
         fitting = (tuple(given) for given in (declared, known) if occurring <= set(given))
         classes = next(fitting, ()) or _checked(occurring, len(examples), source.name)
-    named = replace(task, classes=classes, outputs=named_classes(declared, classes))
-    return named, _read_as(source, OwnLabels(classes))
+    with_classes = replace(task, classes=classes, outputs=named_classes(declared, classes))
+    return with_classes, _read_as(source, OwnLabels(classes))
 
 
 def _read_as(source: OwnSource, labels: OwnLabels) -> OwnSource:

@@ -104,8 +104,8 @@ class Examples:
 
     def part(self, chosen: Chosen) -> Examples:
         """A subset of the examples, renumbered from 0."""
-        kept = [p for p, is_chosen in zip(self.prepared, chosen, strict=True) if is_chosen]
-        return replace(self, prepared=tuple(replace(p, index=i) for i, p in enumerate(kept)))
+        selected = [p for p, is_chosen in zip(self.prepared, chosen, strict=True) if is_chosen]
+        return replace(self, prepared=tuple(replace(p, index=i) for i, p in enumerate(selected)))
 
     def batches(self, batch_tokens: int, rank: int = 0, count: int = 1) -> Iterator[list[PreparedExample]]:
         """This process's share of the examples in batches of similar length, every time the same."""

@@ -184,9 +184,9 @@ class TaskData(Checked):
         Args:
             source: file or data set of the held-out data.
         """
-        named = [("--columns", ",".join(self.columns)), ("--text", ",".join(self.text)), ("--label", self.label)]
-        named += [("--labels", label) for label in self.labels if not label.startswith("model=")]
-        typed = [word for flag, value in named if value for word in (flag, value)]
+        flags = [("--columns", ",".join(self.columns)), ("--text", ",".join(self.text)), ("--label", self.label)]
+        flags += [("--labels", label) for label in self.labels if not label.startswith("model=")]
+        typed = [word for flag, value in flags if value for word in (flag, value)]
         return ["--task", self.task, "--data", source, *typed, *["--data-args", "skip-broken"] * self.skip_broken]
 
     def held_out(self, source: str) -> TaskData:

@@ -171,14 +171,14 @@ class Translation(TranslationTask):
     columns = (*BLEU_COLUMNS, *CHRF_COLUMNS, CUT)
 
     @classmethod
-    def of_target(cls, named: str | Path | None, tokenizer: BleuTokenizer | None) -> Translation:
+    def of_target(cls, name: str | Path | None, tokenizer: BleuTokenizer | None) -> Translation:
         """Returns the task for translations in a column or a file.
 
         Args:
-            named: name of the column or file, which may end in the code of a language: `translation.zh`, `test.ja.gz`.
+            name: name of the column or file, which may end in the code of a language: `translation.zh`, `test.ja.gz`.
             tokenizer: the tokenizer that was asked for; it goes before that of the language.
         """
-        language = str(named or "").removesuffix(".gz").rpartition(".")[2]
+        language = str(name or "").removesuffix(".gz").rpartition(".")[2]
         return cls(tokenizer=tokenizer or tokenizer_of_language(language))
 
     def bleu_tokenizer(self, reader: Reader) -> BleuTokenizer:

@@ -67,7 +67,7 @@ class SiteHeads:
         present = self.scales or (1.0,) * len(self.left)
         return replace(self, scales=tuple(a * b for a, b in zip(present, factors, strict=True)))
 
-    def named(self, numbers: Iterable[int]) -> list[Head]:
+    def heads_of(self, numbers: Iterable[int]) -> list[Head]:
         """The heads of this layer with these numbers, sorted."""
         return [Head(self.stack, self.layer, h) for h in sorted(numbers)]
 
@@ -81,12 +81,12 @@ class HeadMap:
     @property
     def removed(self) -> list[Head]:
         """Heads that contribute nothing, cut out or masked."""
-        return [h for s in self.sites for h in s.named(s.dead)]
+        return [h for s in self.sites for h in s.heads_of(s.dead)]
 
     @property
     def masked(self) -> list[Head]:
         """Heads that contribute nothing at their depth, but whose weights live on at others."""
-        return [h for s in self.sites for h in s.named(s.masked)]
+        return [h for s in self.sites for h in s.heads_of(s.masked)]
 
     @property
     def modules(self) -> dict[str, tuple[int, ...]]:
@@ -101,7 +101,7 @@ class HeadMap:
         Raises:
             OptionError: on a head that the original never had, and if no head at all would be left.
         """
-        removed, known = set(heads), {h for s in self.sites for h in s.named(range(s.heads))}
+        removed, known = set(heads), {h for s in self.sites for h in s.heads_of(range(s.heads))}
         if unknown := sorted(removed - known, key=str):
             raise OptionError(f"There is no head {unknown[0]}.", f"The model has {self.inventory()}.")
         dead = [s.dead | {h for h in range(s.heads) if Head(s.stack, s.layer, h) in removed} for s in self.sites]

@@ -234,4 +234,4 @@ def test_an_option_that_was_renamed_is_read_under_both_names(headlens: Headlens,
     done = headlens("attend", tiny_bert, "--text", "It is.", "--config", "own.toml", "--out", "run")
     assert done.code == 2
     assert "--mask-rules layers 'x' is not a range of layers" in done.err
-    assert commands()["attend"].named({key: "0"}, "here") == {"layers": "0"}
+    assert commands()["attend"].by_field({key: "0"}, "here") == {"layers": "0"}

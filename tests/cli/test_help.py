@@ -105,7 +105,9 @@ def test_help_shows_what_most_people_need_and_help_all_the_rest(name: str, headl
     assert not [flag for flag in flags if flag not in whole.out]
     words = " ".join(re.sub("[│╭╮╰╯─]", " ", whole.out).split())
     alone = [group for group in declared.groups if not GROUPS[group].of_program]
-    assert not [own.named for group in alone for own in declared.groups[group] if own.named not in words]
+    assert not [
+        own.name_in_group for group in alone for own in declared.groups[group] if own.name_in_group not in words
+    ]
     if not first:
         assert whole.out == brief.out, "it is taken everywhere"
         return

@@ -39,7 +39,7 @@ def request_of(recipe: PaperRecipe, step: Step) -> Any:
 def _made(recipe: PaperRecipe, step: Step) -> Any:
     options = step.filled({s.name: f"runs/{s.name}" for s in recipe.steps})
     command = commands()[step.command]
-    return command.request(command.named(options, recipe.name))
+    return command.request(command.by_field(options, recipe.name))
 
 
 def possible_rows(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:

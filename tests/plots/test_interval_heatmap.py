@@ -48,23 +48,25 @@ def test_cells_hold_values_half_intervals_and_dots(make_relevance: Make) -> None
 )
 def test_the_colour_bar_is_open_where_there_is_more(outliers: list[float], beyond: str) -> None:
     rows = pd.DataFrame({"share": [0.1] * 30 + [-0.1] * 30 + outliers + [np.nan]})
-    scale, whole = (centred_scale("share", rows, "share", "RdBu", whole=whole) for whole in (False, True))
+    scale, whole = (centred_scale("share", rows, "share", "RdBu", with_outliers=held) for held in (False, True))
     assert scale.beyond == beyond
     assert scale.low == -scale.high
     assert whole.beyond == "neither"
     assert (whole.low, whole.high) == ((-9.0, 9.0) if outliers else (-0.1, 0.1))
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("with_outliers", [True, False])
 @pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan]])
-def test_a_scale_of_nothing_has_two_ends(values: list[float], *, whole: bool) -> None:
-    scale = centred_scale("share", pd.DataFrame({"share": np.array(values, float)}), "share", "RdBu", whole=whole)
+def test_a_scale_of_nothing_has_two_ends(values: list[float], *, with_outliers: bool) -> None:
+    scale = centred_scale(
+        "share", pd.DataFrame({"share": np.array(values, float)}), "share", "RdBu", with_outliers=with_outliers
+    )
     assert (scale.low, scale.high, scale.beyond) == (-1.0, 1.0, "neither")
 
 
 def test_a_scale_is_not_fitted_to_noise() -> None:
     rows = pd.DataFrame({"share": [0.05, -0.02, 0.01], "ci_low": [-0.03, -0.1, -0.07], "ci_high": [0.13, 0.06, 0.09]})
-    assert centred_scale("share", rows, "share", "RdBu", whole=True).high == pytest.approx(0.16)
+    assert centred_scale("share", rows, "share", "RdBu", with_outliers=True).high == pytest.approx(0.16)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from headlens.weights.head_map import HeadMap, SiteHeads
 # Three depths of one module of 3 heads, and a layer of its own with 2.
 SITES = (*(SiteHeads("encoder", i, "shared", 3, (0, 1, 2)) for i in range(3)), SiteHeads("cross", 0, "own", 2, (0, 1)))
 WHOLE = HeadMap(SITES)
-HEADS = [h for s in SITES for h in s.named(range(s.heads))]
+HEADS = [h for s in SITES for h in s.heads_of(range(s.heads))]
 
 
 @given(removed=st.sets(st.sampled_from(HEADS), max_size=len(HEADS) - 1))

@@ -105,7 +105,9 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
-    scale = centred_scale(f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, whole=not unbounded)
+    scale = centred_scale(
+        f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, with_outliers=not unbounded
+    )
     # The note tells the marks that are drawn, and no others.
     dotted, ringed, undecided = significant(rows), _have(NOT_NEEDED, rows), _have(NOT_DECIDED, rows)
     tested = np.isfinite(float_column(rows, "p_holm")).any()
@@ -163,7 +165,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         return None
     models = [str(name) for name in pruning["model"].unique()]
     sets = pruning[~pruning["strategy"].isin([NONE, RANDOM])]
-    named = [
+    titles = [
         name + "\nthe same answer to all examples" * (len(model_sets) > 0 and has_no_verdicts(model_sets))
         for name, model_sets in ((name, sets[sets["model"].astype(str) == name]) for name in models)
     ]
@@ -172,7 +174,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_text(pruning)}{verdicts})"
     width, abreast = _width(models), 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
-    figure, drawn = panels(title, named, width, abreast)
+    figure, drawn = panels(title, titles, width, abreast)
     (low, high), values, apart = _span(pruning, inches)
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))

@@ -148,8 +148,8 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     ends = _ends([group for _, group in groups], "value")
     records = []
     for run, group in groups:
-        whole = next(iter(float_column(group[group["strategy"] == NONE], "value")), math.nan)
-        records += [run_label(run, runs) | _pruned(row, float(whole), ends) for row in group.to_dict("records")]
+        intact = next(iter(float_column(group[group["strategy"] == NONE], "value")), math.nan)
+        records += [run_label(run, runs) | _pruned(row, float(intact), ends) for row in group.to_dict("records")]
     about = (
         "Task performance when many heads are pruned, on examples that were not used to choose heads, with 95 % "
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
@@ -340,15 +340,15 @@ def _needed(rows: pd.DataFrame) -> str:
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
     verdicts = f" {counts}" if counts else ""
     if worst.empty:
-        whole = number_text(float(baseline))
+        intact = number_text(float(baseline))
         same = (rows["value"].dropna() == baseline).all()
-        has = f"exactly the same {metric} as with all, {whole}," if same else f"{metric} {whole} or better"
+        has = f"exactly the same {metric} as with all, {intact}," if same else f"{metric} {intact} or better"
         none = f"without any one of {len(rows)} heads, {task} has {has} on these examples"
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
-    value, whole = compared_texts(row["value"], row["baseline"])
+    value, intact = compared_texts(row["value"], row["baseline"])
     change = (
-        f"{metric} {value} instead of {whole}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
+        f"{metric} {value} instead of {intact}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
         f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}"
         f"{deciding_text(row['ci_low'], row['ci_high'], row['p_holm'])}."
     )

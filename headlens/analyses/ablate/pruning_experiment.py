@@ -150,15 +150,15 @@ class PruningExperiment:
                     )
         keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
         draws = Draws.of(keys, self.options.replicates, self.options.seed)
-        whole = pruned_models[frozenset()]
+        intact = pruned_models[frozenset()]
         random = np.array([strategies.STRATEGY_ENTRIES[s].seeded for s, _, _ in choices[1:]], bool)
-        baseline, tests = whole.records[~self.ranked_on], int((~random).sum())
+        baseline, tests = intact.records[~self.ranked_on], int((~random).sum())
         margin = margin_of(
             self.metric, self.examples.task.value(baseline, metric=self.metric), self.options.margin, tests
         )
         compare = paired_comparison(self.examples.task, self.metric, baseline, draws, margin)
         models = [pruned_models[frozenset(removed)] for _, _, removed in choices]
-        rows = [self._row(*pair, whole, compare, draws) for pair in zip(choices, models, strict=True)]
+        rows = [self._row(*pair, intact, compare, draws) for pair in zip(choices, models, strict=True)]
         # whole numbers also where most strategies have no seed, or all
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
         # Random orders are the control, and no sets that anybody would choose among.
@@ -175,7 +175,7 @@ class PruningExperiment:
         return table, np.stack([model.records for model in models])
 
     def _row(
-        self, chosen: ChosenHeads, pruned: PrunedModel, whole: PrunedModel, compare: Comparison, draws: Draws
+        self, chosen: ChosenHeads, pruned: PrunedModel, intact: PrunedModel, compare: Comparison, draws: Draws
     ) -> dict[str, Any]:
         """A row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
         (strategy, seed, removed), task = chosen, self.examples.task
@@ -190,7 +190,7 @@ class PruningExperiment:
             "n_heads": len(self.records.heads) - len(removed),
             **asdict(estimate(task, self.metric, records, draws)),
             "parameters": pruned.parameters,
-            "speedup": whole.operations / pruned.operations if whole.operations and pruned.operations else None,
+            "speedup": intact.operations / pruned.operations if intact.operations and pruned.operations else None,
             "removed": " ".join(map(str, strategies.in_order(removed))),
             "delta": compared.delta,
             "delta_low": compared.low,

@@ -166,11 +166,11 @@ class BeamSearch(Strategy):
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
         """With scores; `removed` in the order in which the best set grew."""
-        every, kept = _enough(heads, most), [Choice((), Score(0.0))]
+        every, beam = _enough(heads, most), [Choice((), Score(0.0))]
         for _ in range(most):
             # All sets with one head more, each by its best way.
             extended: dict[frozenset[Head], tuple[Score, Choice]] = {}
-            for choice in kept:
+            for choice in beam:
                 gone = frozenset(choice.removed)
                 for head, score in scores_of(self.scorer, gone, [h for h in every if h not in gone]).items():
                     if gone | {head} not in extended or score > extended[gone | {head}][0]:
@@ -183,13 +183,13 @@ class BeamSearch(Strategy):
                     sorted(map(place, candidate[1].removed)),
                 ),
             )
-            kept = [choice for _, choice in best[: self.width]]
-            yield kept[0]
+            beam = [choice for _, choice in best[: self.width]]
+            yield beam[0]
 
     def cost(self, heads: int, most: int) -> Cost:
         """Exactly for a width of 1 and for up to half of the heads, else at most."""
         sets = [min(self.width, math.comb(heads, gone)) for gone in range(most)]
-        return Cost(sum(sets), sum(kept * (heads - gone) for gone, kept in enumerate(sets)))
+        return Cost(sum(sets), sum(beam * (heads - gone) for gone, beam in enumerate(sets)))
 
 
 @dataclass(frozen=True)

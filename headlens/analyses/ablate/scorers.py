@@ -303,9 +303,9 @@ class RecordedRelevance:
             )
         rows = rows[rows["model"] == same[0]]
         sizes = np.abs(float_column(rows, "raw")).tolist()
-        named = zip(rows[KEY_COLUMNS].itertuples(index=False), sizes, strict=True)
+        keyed_sizes = zip(rows[KEY_COLUMNS].itertuples(index=False), sizes, strict=True)
         relevance = {
-            Head(stack, int(layer), int(head)): size for (stack, layer, head), size in named if np.isfinite(size)
+            Head(stack, int(layer), int(head)): size for (stack, layer, head), size in keyed_sizes if np.isfinite(size)
         }
         if missing := [head for head in heads if head not in relevance]:
             raise OptionError(

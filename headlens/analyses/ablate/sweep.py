@@ -160,8 +160,8 @@ class TaskSweep:
                     records.put(places, sweep(batch))
                 self.progress(len(batch))
                 self.seen(records)
-                kept = number == len(batches) or signals.noted is not None
-                if self.checkpoint is not None and (kept or self.checkpoint.due):
+                must_save = number == len(batches) or signals.noted is not None
+                if self.checkpoint is not None and (must_save or self.checkpoint.due):
                     self.checkpoint.save(records)
                 signals.obey()
 

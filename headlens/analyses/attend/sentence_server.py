@@ -54,7 +54,7 @@ class SentenceServer(ThreadingHTTPServer):
     Args:
         states: the states in which sentences are run.
         request: their level and stack.
-        kept: maps of sentences that the page shows at first.
+        recorded_maps: maps of sentences that the page shows at first.
         port: on this machine; 0 for a free one.
 
     Raises:
@@ -64,9 +64,9 @@ class SentenceServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, states: list[AttentionState], request: AttendRequest, kept: list[SentenceMap], port: int = 0
+        self, states: list[AttentionState], request: AttendRequest, recorded_maps: list[SentenceMap], port: int = 0
     ) -> None:
-        self.states, self.request, self.kept = states, request, kept
+        self.states, self.request, self.recorded_maps = states, request, recorded_maps
         self.word = secrets.token_urlsafe(24)
         # One thread for all: what the system keeps for each new one in which torch runs would add up.
         self.measuring = ThreadPoolExecutor(1)
@@ -85,7 +85,7 @@ class SentenceServer(ThreadingHTTPServer):
     @cached_property
     def page(self) -> bytes:
         """HTML of the page, as it is sent to the browser."""
-        view = view_of(self.states, self.kept)
+        view = view_of(self.states, self.recorded_maps)
         translated = all(state.loaded.model.config.is_encoder_decoder for state in self.states)
         title = f"Attention of {' and '.join(view.states)}"
         return attention_page(title, view, {"limit": LONGEST_TEXT, "translated": translated}).encode()

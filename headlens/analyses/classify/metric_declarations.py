@@ -224,8 +224,8 @@ def measure_records(
             base = max(filter(math.isfinite, baselines), default="")
             # Of heads that all do the same none is the highest.
             alike = is_even(part.rows) or numbers["lowest"] == np.nanmax(values)
-            named = "" if alike or n < min_instances else head_name(part.rows.iloc[highest])
-            about |= numbers | {"highest": float(np.nanmax(values)), "head": named}
+            highest_name = "" if alike or n < min_instances else head_name(part.rows.iloc[highest])
+            about |= numbers | {"highest": float(np.nanmax(values)), "head": highest_name}
             yield about | {"baseline": base, "uniform": uniform}
 
 

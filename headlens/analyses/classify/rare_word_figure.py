@@ -79,7 +79,7 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         if not above_null(share, null):
             continue
         head = Head(best["stack"], int(best["layer"]), int(best["head"]))
-        maps_here = [word_map(kept, head) for kept in maps if (kept.model, kept.stack) == (part.model, part.stack)]
+        maps_here = [word_map(m, head) for m in maps if (m.model, m.stack) == (part.model, part.stack)]
         if known := [sentence for sentence in maps_here if sentence is not None]:
             title = f"Attention to rare words: {head} of {part.model}\n{share:.0%} at the rarest word"
             more = above_null(best.get("rare_top1_ci_low", share), null)
@@ -95,18 +95,18 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         yield "rare_words" if len(titled_maps) == 1 else f"rare_words_{number}", _drawn(title, sentences)
 
 
-def word_map(kept: SentenceMap, head: Head) -> WordMap | None:
+def word_map(sentence_map: SentenceMap, head: Head) -> WordMap | None:
     """Returns the attention of a head on a sentence by words; None where its rarest word is not known.
 
     A head that the model does not have any more has none, either.
     """
-    queries, keys = kept.query_groups, kept.key_groups
+    queries, keys = sentence_map.query_groups, sentence_map.key_groups
     if queries is None or keys is None or not keys.rarest:
         return None
-    layers, heads, *_ = kept.weights.shape
+    layers, heads, *_ = sentence_map.weights.shape
     if head.layer >= layers or head.head >= heads:
         return None
-    weights = np.asarray(kept.weights[head.layer, head.head], np.float64)
+    weights = np.asarray(sentence_map.weights[head.layer, head.head], np.float64)
     to_words = weights @ _membership(keys)  # (query tokens, key words)
     pieces = _membership(queries)
     by_word = (pieces / pieces.sum(axis=0)).T @ to_words

@@ -100,9 +100,9 @@ def run_classify(
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
     with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
-        lists, whole = _frequencies(request), replace(request.corpus_options, target=None, limit=None)
+        lists, baseline_options = _frequencies(request), replace(request.corpus_options, target=None, limit=None)
         other = request.baseline_corpus
-        baseline = None if other is None else open_corpus(other, whole, request.parser)
+        baseline = None if other is None else open_corpus(other, baseline_options, request.parser)
         files = {f"the file of --{option.replace('_', '-')}": getattr(request, option) for option in _FILES}
         run.depend_on(None, file_hashes(files))
         loaded = run.load(request.models[0], request.model_options)
@@ -186,8 +186,8 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
     """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
     corpus = open_corpus(request.corpus, request.corpus_options, request.parser)
     if request.alignments is not None:
-        whole = open_corpus(request.corpus, replace(request.corpus_options, limit=None))
-        corpus = AlignedCorpus(whole, request.alignments)
+        unlimited = open_corpus(request.corpus, replace(request.corpus_options, limit=None))
+        corpus = AlignedCorpus(unlimited, request.alignments)
         if request.corpus_options.limit is not None:
             deque(corpus, maxlen=0)  # lines out of step may show at the end alone
             corpus = ReadableExamples(corpus, limit=request.corpus_options.limit)

@@ -84,8 +84,8 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     axes.set_xticks(middles, [str(layers[start]) for start in starts])
     axes.set_xlabel("layer (heads side by side, numbered from 0)", fontsize=style.LABEL_SIZE)
     axes.tick_params(length=0)
-    named = [f"{relation} {ARROWS.get(str(direction), direction)}" for relation, direction in order]
-    axes.set_yticks(np.arange(len(order)) + 0.5, [one_line(name, 1.4, TICK_SIZE) for name in named], fontfamily=FAMILY)
+    pairs = [f"{relation} {ARROWS.get(str(direction), direction)}" for relation, direction in order]
+    axes.set_yticks(np.arange(len(order)) + 0.5, [one_line(name, 1.4, TICK_SIZE) for name in pairs], fontfamily=FAMILY)
     axes.invert_yaxis()
     best = rows.loc[rows.groupby(["relation", "direction"], sort=False)["gain"].idxmax()]
     best = best.set_index(["relation", "direction"]).loc[order]

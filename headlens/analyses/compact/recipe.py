@@ -391,8 +391,8 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
     elif where:
         raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
     else:
-        named = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
-        heads = [_head(path, number, name) for number, names in named for name in names if name]
+        numbered = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
+        heads = [_head(path, number, name) for number, names in numbered for name in names if name]
     if not heads:
         raise OptionError(f"--from: {path} names no head.", "Write one on each line, such as encoder.3.1.")
     return list(dict.fromkeys(heads))

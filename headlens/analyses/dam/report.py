@@ -196,18 +196,18 @@ def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
 
 def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
     """A line for each λ: what is masked, and every metric, with the diagonal and without it."""
-    named = [(escaped(str(metric)), "without it", "difference from the mask with it [paired]") for metric in metrics]
+    headings = [(escaped(str(metric)), "without it", "difference from the mask with it [paired]") for metric in metrics]
     by_run = {str(run): run_rows for run, run_rows in rows.groupby("run", sort=False)}
     lines = []
-    for run, kept in by_run.items():
+    for run, with_diagonal in by_run.items():
         if (dropped := by_run.get(run + NO_DIAGONAL)) is not None:
-            line = [escaped(run), *(share_text(float(part["sparsity"].iloc[0])) for part in (kept, dropped))]
-            with_it, without = (_numbers(part, metrics, VALUES) for part in (kept, dropped))
+            line = [escaped(run), *(share_text(float(part["sparsity"].iloc[0])) for part in (with_diagonal, dropped))]
+            with_it, without = (_numbers(part, metrics, VALUES) for part in (with_diagonal, dropped))
             differences = _numbers(dropped, metrics, DIAGONAL_DIFFERENCE)
             for one, other, difference in zip(with_it, without, differences, strict=True):
                 line += [value_text(*one), value_text(*other), difference_text(*difference)]
             lines.append(line)
-    return markdown_table(["run"], ["masked, %", "without it", *(name for parts in named for name in parts)], lines)
+    return markdown_table(["run"], ["masked, %", "without it", *(name for parts in headings for name in parts)], lines)
 
 
 def _classes(positions: pd.DataFrame) -> list[str]:

@@ -115,9 +115,9 @@ class DamSweep:
         masks = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask]
         lengths, places = self.training_set.text_lengths(), (self.options.window, self.training_set.longest)
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
-        named = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
+        fields = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
         rows = [
-            row | {k: getattr(o, k) for k in named} | {"sparsity_texts": of_texts.get(o.run, 0.0)}
+            row | {k: getattr(o, k) for k in fields} | {"sparsity_texts": of_texts.get(o.run, 0.0)}
             for o in outcomes
             for row in o.metrics
         ]
@@ -171,8 +171,8 @@ class DamSweep:
         log, importance = (cast("list[Any]", t.to_dict("records")) for t in (result.log, result.importance))
         saved = learned.sparsity, log, mask, checkpoint, self.options.mask.diagonal, importance
         # Controls are compared with it.
-        kept = measured if self.controls else replace(measured, records=[], keys=[])
-        return MaskOutcome(name, strength, *saved, **vars(kept))
+        recorded = measured if self.controls else replace(measured, records=[], keys=[])
+        return MaskOutcome(name, strength, *saved, **vars(recorded))
 
 
 def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:

@@ -86,8 +86,8 @@ class MaskCase:
     def words(self) -> str:
         """Description for tables and messages: mask, treatment of the diagonal, layers and seed."""
         control = {"dropped": "no diagonal", "random": "random positions instead of the diagonal"}.get(self.diagonal)
-        named = None if self.mask == FULL_ATTENTION else str(self.mask)
-        parts = ["no mask" if self.whole else None, named, control]
+        mask_name = None if self.mask == FULL_ATTENTION else str(self.mask)
+        parts = ["no mask" if self.whole else None, mask_name, control]
         parts += [None if self.layers is None else f"layers {self.layers}", f"seed {self.seed}"]
         return ", ".join(filter(None, parts))
 

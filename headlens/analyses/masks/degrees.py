@@ -232,8 +232,8 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
         )
         for pattern, layers, diagonal in spans[["pattern", "layers", "diagonal"]].itertuples(index=False)
     }
-    named = spans.assign(name=spans["pattern"] + "|" + spans["layers"] + "|" + spans["diagonal"].astype(str))
-    table = named.pivot_table(index=["model", *KEY_COLUMNS], columns="name", values="span").reset_index()
+    labelled = spans.assign(name=spans["pattern"] + "|" + spans["layers"] + "|" + spans["diagonal"].astype(str))
+    table = labelled.pivot_table(index=["model", *KEY_COLUMNS], columns="name", values="span").reset_index()
     scale = Scale("span, tokens to each side", high=float(spans["span"].max()))
     return paired_maps(table, words, [scale], "Learned attention spans")
 
@@ -347,8 +347,8 @@ def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any
         apart = (float_column(group, "delta_low") > 0) | (float_column(group, "delta_high") < 0)
         of_draws |= {"draws": len(group), "different": int(apart.sum())}
         of_draws |= {"mean": values.mean(), "sd": values.std(ddof=1), "lowest": values.min(), "highest": values.max()}
-        kept = stays[(stays[_LEARNED_KEYS] == list(key)).all(axis=1)]
-        rows.append(of_draws | {name: float(kept[name].mean()) for name in VALUES})
+        staying = stays[(stays[_LEARNED_KEYS] == list(key)).all(axis=1)]
+        rows.append(of_draws | {name: float(staying[name].mean()) for name in VALUES})
     return rows
 
 

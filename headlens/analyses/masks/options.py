@@ -368,8 +368,8 @@ class MasksRequest(Checked):
 
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
         others = self.study is not None and self.study.names_cases
-        named = (*self.pattern, *grid) or (() if others else tuple(PAPER))
-        return {text: parse_pattern(text) for text in map(str.strip, named)}
+        patterns = (*self.pattern, *grid) or (() if others else tuple(PAPER))
+        return {text: parse_pattern(text) for text in map(str.strip, patterns)}
 
 
 def parse_grid(text: str) -> tuple[str, ...]:

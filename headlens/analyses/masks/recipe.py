@@ -40,8 +40,8 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
     first = study.training.seed
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
-    named = () if patterns or grid or study.names_cases else tuple(PAPER)
-    trained = [*map(parse_named_mask, (*patterns, *grid, *named)), *study.masks]
+    defaults = () if patterns or grid or study.names_cases else tuple(PAPER)
+    trained = [*map(parse_named_mask, (*patterns, *grid, *defaults)), *study.masks]
     trained += [*(TextGraph(text.strip()) for text in study.graph), *study.degrees.masks, *study.spans.masks]
     if study.zero_scores:
         zeroed = [ZeroedScores(mask) for mask in trained if isinstance(mask, Zeroable) and mask != FULL_ATTENTION]
@@ -73,8 +73,8 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
             given = {text.strip() for text in request.pattern}
-            named = [text for text in patterns if text in given]
-            for name, text in zip(_files(named), named, strict=True):
+            texts = [text for text in patterns if text in given]
+            for name, text in zip(_files(texts), texts, strict=True):
                 mask = PatternMask(patterns[text]).of_length(request.length)
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)

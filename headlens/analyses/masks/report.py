@@ -107,7 +107,7 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     across = min(most, len(names))
     size = (page - _LEFT - most * _GAP) / most
     by_name = [rows[rows["mask"] == name] for name in names]
-    titles = [_title(*named) for named in zip(by_name, names, strict=True)]
+    titles = [_title(*labelled) for labelled in zip(by_name, names, strict=True)]
     lines = max(style.heading_lines(t, size) for t in titles)
     width = _LEFT + across * (size + _GAP)
     title = "Fixed attention patterns (white: may attend, dark: masked)"
@@ -117,14 +117,14 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     figure, panels = panel_grid(title, len(names), width, columns, slots, (top, _BOTTOM))
     for number, (axes, pattern_rows) in enumerate(zip(panels, by_name, strict=True)):
         labels = {"key": number + across >= len(names), "query": number % across == 0}
-        style.dress(axes, *(word * named for word, named in labels.items()))
+        style.dress(axes, *(word * labelled for word, labelled in labels.items()))
         n = int(pattern_rows["n"].iloc[0])
         allowed, edge = parse_pattern(str(pattern_rows["pattern"].iloc[0])).allowed(n), (-0.5, n - 0.5, n - 0.5, -0.5)
         colours = ListedColormap([style.MASKED, "white"])
         axes.imshow(allowed, cmap=colours, vmin=0, vmax=1, interpolation="nearest", extent=edge, aspect="auto")
         ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
-        for named, set_ticks in zip(labels.values(), (axes.set_xticks, axes.set_yticks), strict=True):
-            shown = ticks if named else []
+        for labelled, set_ticks in zip(labels.values(), (axes.set_xticks, axes.set_yticks), strict=True):
+            shown = ticks if labelled else []
             set_ticks(shown, list(map(str, shown)), fontsize=style.TICK_SIZE, color=style.INK)
         style.heading(axes, titles[number], size)
     return figure
@@ -207,8 +207,8 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             where = "all layers" if layers == "all" else f"layer{'' if str(layers).isdigit() else 's'} {layers}"
             first, last = order.iloc[0], order.iloc[-1]
             same = "" if len(order) == 1 else "all alike, such as"
-            named = ("lowest measured", "highest measured")[:: 1 if down else -1]
-            ends = {same: first} if first["value"] == last["value"] else dict(zip(named, (first, last), strict=True))
+            labels = ("lowest measured", "highest measured")[:: 1 if down else -1]
+            ends = {same: first} if first["value"] == last["value"] else dict(zip(labels, (first, last), strict=True))
             measured = tables["masks"][tables["masks"]["task"] == task].get("n", pd.Series(dtype=float)).max()
             of = "" if pd.isna(measured) else f", {counted(int(measured), 'example')}"
             of += f", {counted(int(layer_rows['seeds'].max()), 'seed')}"

@@ -201,7 +201,7 @@ class MaskStudy:
         Raises:
             OptionError: if a mask does not fit the model.
         """
-        kept: dict[str, list[Record]] = {name: [] for name in _TABLES}
+        records: dict[str, list[Record]] = {name: [] for name in _TABLES}
         notes: list[str] = []
         notes_of_cases: list[tuple[str, list[str]]] = []
         texts: StudyTexts | None = None
@@ -219,19 +219,19 @@ class MaskStudy:
                 if case.whole:
                     baseline = outcome
                 notes_of_cases.append((case.words, outcome.notes))
-                kept["masks"] += self._rows(case, outcome, texts)
+                records["masks"] += self._rows(case, outcome, texts)
                 about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
                 for name in ("degrees", "spans", "draws"):
-                    kept[name] += [about | row for row in getattr(outcome, name)]
+                    records[name] += [about | row for row in getattr(outcome, name)]
                 if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
                     settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
                     notes.append(f"{case.words}: {settling}")
         notes += training_notes(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
-        filled = {name: kept[name] for name in kept if kept[name] or name == "masks"}
+        filled = {name: records[name] for name in records if records[name] or name == "masks"}
         tables = {name: _TABLES[name].frame(rows) for name, rows in filled.items()}
         tables["masks"] = with_family_verdicts(tables["masks"], ["seed"])
-        tables |= {"degrees": degrees_table(kept["degrees"])} if "degrees" in tables else {}
+        tables |= {"degrees": degrees_table(records["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 
     def _notes(self, planned: list[MaskCase], texts: StudyTexts) -> Iterator[str]:
@@ -295,8 +295,8 @@ class MaskStudy:
         with under(model, case, texts.books, source) as edit, spanned(case, training_set, learned):
             measured = self.trainings.compared(loaded, training_set, model, baseline)
         notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
-        kept = measured if case.whole else replace(measured, records=[], keys=[])
-        outcome = CaseOutcome(case.name, **vars(replace(kept, notes=notes)))
+        recorded = measured if case.whole else replace(measured, records=[], keys=[])
+        outcome = CaseOutcome(case.name, **vars(replace(recorded, notes=notes)))
         if learned is None or source is None:
             return outcome
         place = f"{MASKS}/{case.name}/{FILE}"

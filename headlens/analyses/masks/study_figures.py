@@ -106,8 +106,8 @@ def of_kind(patterns: pd.Series, *kinds: Any, zeroed: bool = False) -> pd.Series
     """
 
     def fits(name: object) -> bool:
-        named = parse_named_mask(str(name))
-        return isinstance(named.mask if zeroed and isinstance(named, ZeroedScores) else named, kinds)
+        parsed = parse_named_mask(str(name))
+        return isinstance(parsed.mask if zeroed and isinstance(parsed, ZeroedScores) else parsed, kinds)
 
     return patterns.map(fits).astype(bool)
 
@@ -207,9 +207,9 @@ def _pattern_lines(rows: pd.DataFrame) -> list[str]:
         line = [escaped(text) for text in (str(task), names[str(pattern)], str(layers))]
         line.append(share_text(float(group["sparsity"].iloc[0])))
         for way, more in less.items():
-            there = group[group["control"] == way]
-            line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
-            line += _difference_cells(there, more)
+            part = group[group["control"] == way]
+            line += [share_text(float(part["sparsity_texts"].iloc[0])) if len(part) else NOTHING, _cell(part)]
+            line += _difference_cells(part, more)
         lines.append(line)
     return markdown_table(["task", "pattern", "layers"], heads, lines)
 
@@ -242,8 +242,8 @@ def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
         The figure, or None where no pattern was trained under.
     """
     # A grid of degrees has too many points for their names, and a figure of its own.
-    named = masks[masks[GRID].isna().any(axis=1)] if is_grid(masks) else masks
-    return quality_figure(means(named))
+    outside_grid = masks[masks[GRID].isna().any(axis=1)] if is_grid(masks) else masks
+    return quality_figure(means(outside_grid))
 
 
 def is_grid(masks: pd.DataFrame) -> bool:

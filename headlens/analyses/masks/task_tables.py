@@ -216,8 +216,10 @@ def average_by_pattern(table: pd.DataFrame) -> Figure | None:
         The figure, or None where nothing has an average.
     """
     known = table[table["average"].notna()]
-    named = known.rename(columns={"average": VALUES[0]}).assign(metric="average", task=f"{len(tasks_of(table))} tasks")
-    return quality_figure(named) if len(named) else None
+    average = known.rename(columns={"average": VALUES[0]}).assign(
+        metric="average", task=f"{len(tasks_of(table))} tasks"
+    )
+    return quality_figure(average) if len(average) else None
 
 
 def overview_of_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:

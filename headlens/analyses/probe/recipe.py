@@ -105,9 +105,9 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
 def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSummary]]:
     """Opens what is learned from and what is held out, and sums both up."""
     dev = request.dev, None
-    corpus, held_out, whole = read_text(run, request.corpus, request.corpus_options, request.dev_share, dev)
+    corpus, held_out, summary = read_text(run, request.corpus, request.corpus_options, request.dev_share, dev)
     if held_out is None:
-        message = f"none of {counted(whole.sentences, 'sentence')} can be held out."
+        message = f"none of {counted(summary.sentences, 'sentence')} can be held out."
         raise CorpusError(message, "Name some with --dev.", path=corpus.name)
     if any(first_example(part).target is not None for part in (corpus, held_out)):
         raise OptionError("The probe reads single sentences, but the corpus has pairs.", "Give a treebank.")

@@ -72,8 +72,8 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         _warn_of_short_way(run, training, gates, updates)
         outcomes = GateSweep(run, request, loaded, training_set, roles).outcomes()
         sites = [s for s in find_sites(loaded.model) if s.n_heads]
-        named = [head for outcome in outcomes for head in outcome.values]
-        gated = gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))
+        head_names = [head for outcome in outcomes for head in outcome.values]
+        gated = gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in head_names))
         tables = gate_tables(loaded.short_name, training_set.task.name, gates.penalty, sites, gated, outcomes)
         sweep_notes = _notes(request, opened, outcomes, updates, scratch_updates)
         if run.writes and {o.run for o in outcomes} != {UNPRUNED} and training_set.task.generates:

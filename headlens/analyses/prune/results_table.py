@@ -308,11 +308,11 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
         if pruned.empty:
             continue
         heads = int(sweep_runs.count_heads_left(unpruned)[0]) if len(unpruned) else 0
-        whole = (sweep_runs.count_heads_left(pruned) == heads) & ~(float_column(pruned, "between") > 0)
-        if whole.any():
-            penalties = ", ".join(f"{penalty:g}" for penalty in float_column(pruned[whole], "penalty"))
+        all_left = (sweep_runs.count_heads_left(pruned) == heads) & ~(float_column(pruned, "between") > 0)
+        if all_left.any():
+            penalties = ", ".join(f"{penalty:g}" for penalty in float_column(pruned[all_left], "penalty"))
             sentences.append(f"{model}: no head is pruned with λ = {penalties}.")
-            pruned = pruned[~whole]
+            pruned = pruned[~all_left]
         if pruned.empty:
             continue
         left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")

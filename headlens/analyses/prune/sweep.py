@@ -99,12 +99,12 @@ def gate_tables(
     """
     heads = [h for s in sites for h in s.heads]
     about: list[tuple[Record, PenaltyOutcome]] = [({"run": o.run, "penalty": o.penalty}, o) for o in outcomes]
-    named = {"model": model, "task": task, "penalty_kind": kind}
-    rows = [record | named | row for record, o in about for row in _measured(o, heads, gated)]
+    keys = {"model": model, "task": task, "penalty_kind": kind}
+    rows = [record | keys | row for record, o in about for row in _measured(o, heads, gated)]
     sweep = SWEEP.frame(rows).astype({f"heads_{s}": "Int64" for s in STACKS})
     tables = {
         # Update 0 is before training.
-        "gates": GATES.frame(r | row | named for r, o in about for row in o.gates),
+        "gates": GATES.frame(r | row | keys for r, o in about for row in o.gates),
         "sweep": with_family_verdicts(sweep),
         # Its loss has the penalty in it.
         "log": pd.DataFrame([record | row for record, o in about for row in o.log]),
@@ -113,7 +113,7 @@ def gate_tables(
         before = next(o for o in outcomes if o.run == UNPRUNED).roles
         pruned = [(record, o) for record, o in about if o.run != UNPRUNED]
         known = [h for h in heads if str(h) in before]
-        roles = [record | named | _role(o, h, *before[str(h)]) for record, o in pruned for h in known]
+        roles = [record | keys | _role(o, h, *before[str(h)]) for record, o in pruned for h in known]
         tables["roles"] = ROLES_KEPT.frame(roles)
     return tables
 
@@ -137,15 +137,15 @@ def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[St
             # What a model from scratch lacks is more than heads: whether these are needed it does not tell.
             # Nor does one that lacks none, but of which gates scale heads.
             compared = COMPARED if init == TRAINED and outcome.removed else DIFFERENCE
-            kept = {k: row[k] for k in (*_MEASURED, *compared) if k in row}
-            yield counts | kept | {"init": init, "checkpoint": checkpoint}
+            measured = {k: row[k] for k in (*_MEASURED, *compared) if k in row}
+            yield counts | measured | {"init": init, "checkpoint": checkpoint}
 
 
 def _role(outcome: PenaltyOutcome, head: Head, role: str, roles: str) -> Record:
     """The role of a head in the model as it was, and what it is where others are gone."""
-    kept = str(head) not in outcome.removed
-    after = outcome.roles.get(str(head), [None])[0] if kept else None
-    return head._asdict() | {"role": role, "roles": roles, "kept": kept, "role_pruned": after}
+    is_kept = str(head) not in outcome.removed
+    after = outcome.roles.get(str(head), [None])[0] if is_kept else None
+    return head._asdict() | {"role": role, "roles": roles, "kept": is_kept, "role_pruned": after}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class _Set(NamedTuple):
     title: str
     gated: tuple[str, ...]
     runs: pd.DataFrame
-    whole: pd.DataFrame
+    unpruned: pd.DataFrame
 
 
 def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figure | None:
@@ -118,12 +118,12 @@ def _abreast(most: int) -> int:
 
 def _draw_quality(axes: Axes, panel: _Set) -> None:
     most = max(
-        float(sweep_runs.count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole)
+        float(sweep_runs.count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.unpruned)
     )
     axes.set_xlim(-0.05 * most, 1.05 * most)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     for init, (colour, _, _) in LOOKS.items():
-        level = panel.whole[panel.whole["init"] == init]
+        level = panel.unpruned[panel.unpruned["init"] == init]
         draw_level(axes, level, _WHOLE[init], colour=style.INK if init == TRAINED else colour)
     inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
     for number, init in enumerate(inits):

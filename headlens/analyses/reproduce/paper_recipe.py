@@ -88,8 +88,8 @@ class Step:
     @property
     def model(self) -> str | None:
         """The model that it begins with."""
-        named: Any = self.options.get("model", self.options.get("models"))
-        return named if named is None else str(named[0] if isinstance(named, list) else named)
+        models: Any = self.options.get("model", self.options.get("models"))
+        return models if models is None else str(models[0] if isinstance(models, list) else models)
 
 
 @dataclass(frozen=True)

@@ -231,9 +231,9 @@ class ComparedTable:
             line[_REMARKS] = "; ".join([*remarks, *dict.fromkeys(needs)]) or NOTHING
             lines.append(line)
         # Columns without any number are left out.
-        kept = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}
-        kept |= {f"{name}, {ours}" for name in digits if f"{name}, {self.source}" in kept}
-        return [{name: text for name, text in line.items() if name in kept} for line in lines]
+        filled = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}
+        filled |= {f"{name}, {ours}" for name in digits if f"{name}, {self.source}" in filled}
+        return [{name: text for name, text in line.items() if name in filled} for line in lines]
 
 
 def comparison_markdown(tables: Sequence[tuple[str, Sequence[Mapping[str, str]]]]) -> str:

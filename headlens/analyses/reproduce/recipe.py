@@ -215,10 +215,10 @@ def missing_of(steps: Sequence[Step]) -> dict[str, str]:
     for step in steps:
         needs = [text for name in sorted(step.references) for text in missing.get(name, [])]
         needs += ["a GPU"] * (step.gpu and not accelerated())
-        named = [text.removeprefix(_HUB).partition(":")[0] for text in step.texts() if text.startswith(_HUB)]
+        repositories = [text.removeprefix(_HUB).partition(":")[0] for text in step.texts() if text.startswith(_HUB)]
         models = step.texts("model", "models")
-        named += [model for model in models if _REPOSITORY.fullmatch(model) and not Path(model).exists()]
-        uncached = [name for name in named if not _is_cached(name)]
+        repositories += [model for model in models if _REPOSITORY.fullmatch(model) and not Path(model).exists()]
+        uncached = [name for name in repositories if not _is_cached(name)]
         needs += [f"{_HUB}{name}" for name in uncached] if uncached and not answers() else []
         parser, _, name = str(step.options.get("parser")).partition(":")
         # spaCy finds a package, or a folder.

@@ -150,11 +150,11 @@ class SitePoints(NamedTuple):
 
 def joined_sites(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Returns the tables of all sites, such as `encoder.0`, below each other, with columns stack and layer in front."""
-    named = []
+    frames = []
     for site, table in tables.items():
         stack, _, layer = site.partition(".")
-        named.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
-    return pd.concat(named, ignore_index=True)
+        frames.append(table.assign(stack=stack, layer=int(layer))[["stack", "layer", *table.columns]])
+    return pd.concat(frames, ignore_index=True)
 
 
 def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates: int = 0) -> SitePoints:

@@ -122,9 +122,9 @@ class PredictedGraphEdit(Edit):
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raises OptionError if there is a predictor for a site that the model does not have."""
-        there = {str(site) for site in sites}
-        if missing := sorted(set(self.predictors) - there):
-            raise OptionError(f"There is no {missing[0]} in this model.", f"It has: {', '.join(sorted(there))}.")
+        names = {str(site) for site in sites}
+        if missing := sorted(set(self.predictors) - names):
+            raise OptionError(f"There is no {missing[0]} in this model.", f"It has: {', '.join(sorted(names))}.")
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """Returns the additive mask: `(batch, heads or 1, query, key)`.

@@ -270,7 +270,7 @@ def write_training(
     run: Run,
     state: TrainingState,
     measured: TaskResult,
-    named: tuple[str, str],
+    names: tuple[str, str],
     levels: tuple[int | None, float],
     *,
     figures: bool,
@@ -286,6 +286,6 @@ def write_training(
             run.folder.table(name, table)
     write_log(run, state)
     tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    figure = training_curve(*tables, *named, *levels) if figures else None
+    figure = training_curve(*tables, *names, *levels) if figures else None
     if figure is not None:
         run.folder.figure("training", figure)

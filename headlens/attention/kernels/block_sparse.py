@@ -96,9 +96,9 @@ def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
         allowed: True where a query may look, (batch or 1, heads or 1, query, key).
         size: tokens of a block; 128 on a GPU.
     """
-    lengths, whole = allowed.shape[2:], size * _LENGTHS
+    lengths, multiples = allowed.shape[2:], size * _LENGTHS
     # Kernels look at whole blocks, also past the end.
-    padded = functional.pad(allowed, (0, -lengths[1] % whole, 0, -lengths[0] % whole))
+    padded = functional.pad(allowed, (0, -lengths[1] % multiples, 0, -lengths[0] % multiples))
     rows, heads, queries, keys = padded.shape
     # open positions of every block: (batch or 1, heads or 1, query blocks, key blocks)
     counts = padded.view(rows, heads, queries // size, size, keys // size, size).sum(dim=(3, 5))
@@ -129,7 +129,8 @@ def block_sparse_attention(
     """
     queries, keys = blocks.padded.shape[2:]
     query_, key_, value_ = (
-        functional.pad(t, (0, 0, 0, whole - t.shape[2])) for t, whole in ((query, queries), (key, keys), (value, keys))
+        functional.pad(t, (0, 0, 0, length - t.shape[2]))
+        for t, length in ((query, queries), (key, keys), (value, keys))
     )
     parts = []
     for rows in _powers_of_two(len(query)):

@@ -236,7 +236,7 @@ def test_a_run_is_gone_on_with(server: SentenceServer, tmp_path: Path, monkeypat
         assert (name, options.allow_pickle, options.device) == ("tiny", False, "auto")
         assert (opened.request.level, opened.request.mask.mask, opened.request.mask.layers) == ("word", "window:3", "1")
         assert [len(state.without) for state in opened.states] == [1, 0]
-        assert isinstance(opened.kept[0].text, str)
+        assert isinstance(opened.recorded_maps[0].text, str)
         assert b"Dogs bark." in opened.page
     with pytest.raises(OptionError, match="already records the mask under which its model ran"):
         open_server(ServeRequest(str(folder), mask=MaskOptions("star")), Reporter(), print)
