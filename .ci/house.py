@@ -27,7 +27,7 @@ PATTERN = {
 }
 FEW_WORDS = 3
 MOST_FILES = 25  # of a folder
-COMMITS = 100  # the last ones, of which it is told how many files they change
+COMMITS = 100  # the last commits whose changed files are counted
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = Function | ast.ClassDef
 

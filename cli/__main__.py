@@ -27,12 +27,12 @@ def main() -> NoReturn:
         run()
     except SystemExit as end:
         code = end.code
-    except Interrupted as interrupt:  # before the command line could tell it, or while it told of another one
+    except Interrupted as interrupt:  # before the command line could report it, or while it reported another one
         with contextlib.suppress(OSError):
             sys.stderr.write("Interrupted.\n")
         code = 128 + interrupt.signal
     finally:
-        # What was told is so; a signal to a process that ends anyway would make it end with another code.
+        # The outcome is reported already; a signal to a process that ends anyway would give another exit code.
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
     # Not by sys.exit: where a thread is in torch when Python is taken apart, C++ aborts the process.

@@ -174,7 +174,7 @@ def _run() -> None:
     try:
         app()
     except SystemExit as end:
-        # What could not be written is told by us, and not by Python on its way out.
+        # Reports here what could not be written, instead of leaving that to Python at exit.
         sys.stdout.flush()
         problem: Any = getattr(sys.stdout, "problem", None)
         if problem is None or end.code:

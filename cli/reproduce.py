@@ -22,10 +22,10 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     del resumed
     if _listed_or_shown(request, screen):
         return
-    from headlens.analyses.reproduce.recipe import asked_recipe, missing_of
+    from headlens.analyses.reproduce.recipe import missing_of, requested_recipe
     from headlens.planning.plan import plan_of
 
-    recipe = asked_recipe(request)[0]
+    recipe = requested_recipe(request)[0]
     rows, plans, models = [], dict[str, dict[str, Any]](), dict[str, str]()
     missing = missing_of(recipe.steps)
     for step in recipe.steps:
@@ -37,7 +37,7 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
                 declared.refuse_trust(values, f"{recipe.name}.toml")
                 plan = plan_of(declared.request(values)).summary()
             except ModelError:
-                # Its weights may lie on the hub alone: what other steps need is told nevertheless.
+                # Its weights may be on the hub alone: the needs of other steps are shown nevertheless.
                 model = Step(step.name, step.command, step.why, options).model
                 missing[step.name] = f"the model {model}, which is not on this machine"
                 plan = {"plan": step.command, "seconds": None, "bytes": None, "notes": []}
@@ -106,7 +106,7 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
     if request.show:
         if request.small:
             raise OptionError("--show prints the whole recipe, including its small setting.", "Leave --small out.")
-        from headlens.analyses.reproduce.recipe import asked_recipe
+        from headlens.analyses.reproduce.recipe import requested_recipe
 
-        sys.stdout.write(visible_text(asked_recipe(request)[1]))
+        sys.stdout.write(visible_text(requested_recipe(request)[1]))
     return request.show

@@ -113,7 +113,7 @@ class ParserError(InputError):
 
 
 class ExtensionError(InputError):
-    """Something written for headlens outside of it, such as a metric, that cannot be loaded or does not do its part."""
+    """An extension from another package, such as a metric, that cannot be loaded or does not do its part."""
 
 
 class OptionError(InputError):

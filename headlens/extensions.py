@@ -50,10 +50,10 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self._own
 
     def __getitem__(self, name: str) -> T:
-        """What has a name.
+        """Returns the entry of a name.
 
         Raises:
-            KeyError: if nothing has.
+            KeyError: if there is none.
             ExtensionError: if another package takes a name of headlens, or what it names cannot be loaded or is
                 something else.
         """
@@ -110,7 +110,7 @@ def load_extension(point: EntryPoint) -> Any:
 
 @contextlib.contextmanager
 def extension_errors(what: str, part: str) -> Iterator[None]:
-    """Tells an error of what another package does as one of that package; errors of headlens stay as they are.
+    """Raises errors in the code of another package as errors of that package; errors of headlens stay as they are.
 
     Args:
         what: fails, such as "The metric mine".
@@ -134,7 +134,7 @@ def extension_errors(what: str, part: str) -> Iterator[None]:
 
 
 def with_extension_errors(entry: T, what: str) -> T:
-    """Returns a dataclass of another package whose functions, and what they yield, tell errors with its name.
+    """Returns a dataclass of another package whose functions and iterators raise errors with the package's name.
 
     Args:
         entry: the dataclass; fields at their default stay as they are.

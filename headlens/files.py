@@ -56,7 +56,7 @@ def output_errors(path: str | Path) -> Iterator[None]:
 
 
 def system_error(error: Exception) -> OSError | None:
-    """Returns what the file system said; None for an error of another kind.
+    """Returns the message of the file system; None for an error of another kind.
 
     safetensors and tokenizers hide the number in their text: `No space left on device (os error 28)`.
     """
@@ -67,7 +67,7 @@ def system_error(error: Exception) -> OSError | None:
 
 
 def full_disk(error: Exception) -> str | None:
-    """Returns what the system said of a full disk, where that is what an error came from."""
+    """Returns the system's message on a full disk, where that caused an error; else None."""
     causes = (e for e in error_chain(error) if isinstance(e, OSError) and e.errno in NO_SPACE)
     return next((e.strerror for e in causes), None)
 

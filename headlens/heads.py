@@ -1,4 +1,4 @@
-"""The one noun everybody shares: an attention head, and a table with rows about heads."""
+"""An attention head, and a table with rows about heads."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ FULL_CACHE = "Free some space, or download to a folder on another disk: HF_HOME=
 PATIENCE = 4.0  # seconds
 _CONFIGS = ("huggingface_hub.constants", "datasets.config")
 
-# Nobody is told who asks, and nothing is counted: without this the hub's client asks what kind of program it is part
+# No telemetry: without this the hub's client asks what kind of program it is part
 # of, and `datasets` tells a server of every file of this machine that it opens. The environment is for what is imported
 # or started later.
 os.environ |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_UPDATE_DOWNLOAD_COUNTS": "0"}
@@ -77,7 +77,7 @@ def only_cache(*, enabled: bool) -> Iterator[None]:
 
 
 def _set(flag: str, values: Mapping[str, bool]) -> None:
-    """Sets a flag of modules, by their names, as far as they are imported."""
+    """Sets a flag of those of the named modules that are imported."""
     for name, value in values.items():
         if name in sys.modules:
             setattr(sys.modules[name], flag, value)

@@ -1,4 +1,4 @@
-"""Languages that a model has to be told (M2M100, NLLB, mBART, X-MOD, Marian with several targets), and its letters."""
+"""Languages that are set on a model (M2M100, NLLB, mBART, X-MOD, Marian with several targets), and its letters."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def set_languages(
     codes: tuple[str | None, str | None],
     stated: Mapping[str, Any],
 ) -> frozenset[str]:
-    """Tells a tokenizer the languages of source and target, and a model with which token its translations begin.
+    """Sets the languages of source and target on a tokenizer, and the token that translations begin with on a model.
 
     Args:
         name: name of the model, for errors.
@@ -140,7 +140,7 @@ def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target:
 
     def begun(ids: list[int], more: list[int] | None = None) -> list[int]:
         is_chosen = tokenizer.current_spm is not tokenizer.spm_source or (ids and ids[0] in tokens.values())
-        # Of a single language nobody has to be told.
+        # A single language need not be set.
         if target is None and not is_chosen and len(tokens) > 1:
             problem = f"{name} needs to know the target language. {_TARGET_WRITTEN}"
             raise ModelError(problem, listed_languages(tokens))
@@ -159,10 +159,10 @@ def listed_languages(tokens: Mapping[str, int]) -> str:
 def language_notes(
     tokenizer: Any, model: Any, unknown_languages: Collection[str], given: Collection[str | None]
 ) -> list[str]:
-    """Tells of languages that nobody asked for: those that the files of a model name, and those that only a text names.
+    """Notes on languages that nobody asked for: those that the files of a model name, and those that only a text names.
 
     Args:
-        tokenizer: the tokenizer, as it was told.
+        tokenizer: the tokenizer, with its languages set.
         model: the model.
         unknown_languages: sides whose language is not known.
         given: codes that the user gave.
@@ -190,7 +190,7 @@ def writes_lower_case(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def case_note(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Tells of a vocabulary whose letters are not those of the text that a tokenizer makes; empty if all is well.
+    """Notes on a vocabulary whose letters are not those of the text that a tokenizer makes; empty if all is well.
 
     Without a tokenizer_config.json the text of a cased BERT is written in lower case, and that of an uncased one is not
     where such a file says so.

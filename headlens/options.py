@@ -42,7 +42,7 @@ NOT_RECORDED = {"recorded": False}
 
 @dataclass(frozen=True)
 class Option:
-    """What an option is beside its name, its type and its default value.
+    """The declaration of an option besides its name, its type and its default value.
 
     Args:
         help: what it does, in a line.
@@ -159,7 +159,7 @@ class DeclaredOption:
 
     @property
     def former_names(self) -> set[str]:
-        """How the command line wrote it where it does not write it by itself any more, without dashes before it."""
+        """Names under which the command line had the option by itself in earlier versions, without leading dashes."""
         if self.option.command_line and not self.option.group:
             return set()
         return {*self.option.flags, self.name.replace("_", "-")}
@@ -410,7 +410,7 @@ class Given(str):
     value: Any
 
     def __new__(cls, name: str, value: Any) -> Given:
-        """Makes the name, which is text like any other, with what it stands for."""
+        """Makes the name, a text that also holds the object it stands for."""
         given = super().__new__(cls, name)
         given.value = value
         return given

@@ -166,7 +166,7 @@ class AttentionMask:
         return replace(self, allowed=_off_diagonal(self.allowed), diagonal=False)
 
     def __or__(self, other: AttentionMask) -> AttentionMask:
-        """A mask that allows what either of two masks of one length allows, their rules applied at that length.
+        """A mask that allows what either of two masks of one length allows, after their rules.
 
         Raises:
             OptionError: for masks of different lengths, stacks, or numbers of layers or heads.

@@ -100,7 +100,7 @@ class ImportanceMask(DerivedMask):
         return self._ruled(self._values.matrix(kept, length) > 0.5, length)
 
     def _ruled(self, kept: Tensor, length: int) -> Tensor:
-        """The rules of the learned mask on what is kept of a sentence; layers that it left alone have all positions."""
+        """Applies the rules of the learned mask to the kept positions; layers without a mask keep all positions."""
         layers = self.source.layers
         if layers is not None:
             others = [layer for layer in range(len(kept)) if layer not in layers]

@@ -205,7 +205,7 @@ class GumbelDegrees(MaskDistribution):
         return at_least(chosen).flatten(-2)
 
     def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
-        """The mass of degrees ≥ k of softmax(α / τ), where draws are rounded that of the median of softmax(α)."""
+        """The mass of degrees ≥ k of softmax(α / τ), or of the median of softmax(α) where draws are rounded."""
         soft = at_least(torch.softmax(self.by_kind(alpha / temperature), dim=-1)).flatten(-2)
         return rounded(self.kept(alpha), soft) if self.straight_through else soft
 

@@ -83,7 +83,7 @@ class Pattern(ABC):
 
 @dataclass(frozen=True)
 class Union(Pattern, register=False):
-    """What any of several patterns allows."""
+    """The union of several patterns: it allows what any of them allows."""
 
     patterns: tuple[Pattern, ...]
     name = "union"

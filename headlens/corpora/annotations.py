@@ -162,7 +162,7 @@ class Annotator:
 
 
 def _segments(rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
-    """Tells the tokens of two texts apart, see `Tokens.segment`; a sequence of which one text has no token is none."""
+    """Numbers the tokens of two texts, see `Tokens.segment`; -1 where one of the texts has no token."""
     segments = []
     for row in rows:
         begin, end = row.between or (-1, -1)

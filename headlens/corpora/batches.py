@@ -19,7 +19,7 @@ from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.errors import OptionError
 
 POOL = 4096  # examples that are held and sorted together
-# Tokens of a batch where nobody says how many: of small ones a GPU spends its time on starting.
+# Tokens of a batch by default: with small batches a GPU spends its time on starting.
 BATCH_TOKENS = {"cpu": 2048, "other": 16384}
 T = TypeVar("T")
 IGNORED = -100  # transformers' label of positions that do not count

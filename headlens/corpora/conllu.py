@@ -293,7 +293,7 @@ def _comment(block: Sequence[Line], key: str) -> str:
 
 
 def _format_block(sentence: Sentence) -> str:
-    """Writes the lines of a sentence and reads them back: a cache that changes its content is worse than none."""
+    """Writes the lines of a sentence and checks that they read back as the same sentence."""
     lines = [f"# sent_id = {' '.join(sentence.id.split())}"] if sentence.id else []
     lines += [f"# text = {' '.join(sentence.text.split())}", *_format_rows(sentence)]
     block = "".join(f"{line}\n" for line in lines)

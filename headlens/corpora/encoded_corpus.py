@@ -16,7 +16,7 @@ from headlens.errors import CorpusError, OptionError
 from headlens.languages import case_note
 from headlens.statistics.seeding import generator_of
 
-TOLD = 0.01  # share of unknown tokens from which a note tells of them
+NOTED = 0.01  # share of unknown tokens from which there is a note
 _EARLY = 5000  # tokens after which text that is nearly all unknown is refused at once
 _NEARLY_ALL = 0.9
 Counts = TypeVar("Counts", bound=Any)
@@ -42,7 +42,7 @@ class UnknownTokens:
 
     def notes(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """Returns what the reader of a table should know: one note where a hundredth or more is unknown."""
-        if not self.unknown or self.unknown < TOLD * self.tokens:
+        if not self.unknown or self.unknown < NOTED * self.tokens:
             return []
         share = self._share_text("the text")
         sentence = f"{share} unknown to the model's tokenizer, which maps all of them to the same token."

@@ -214,7 +214,7 @@ def sound(rows: Iterable[T | CorpusError]) -> Iterator[T]:
 
 
 class CheckedCorpus(ABC):
-    """Base of corpora that tell what is wrong with what cannot be read; read as a corpus, they raise the first."""
+    """Base of corpora that yield errors in the place of rows that cannot be read; iterating raises the first one."""
 
     @abstractmethod
     def readings(self) -> Iterator[Example | CorpusError]:

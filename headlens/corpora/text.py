@@ -195,7 +195,7 @@ class TextList:
 
 
 def too_long(text: str, path: str | Path | None, line: int | None) -> CorpusError | None:
-    """Tells of a text that is no sentence: one of megabytes would be split and cut into tokens for minutes."""
+    """The error for a text that is too long to be a sentence: tokenizing megabytes would take minutes."""
     if len(text) <= LONGEST_TEXT:
         return None
     message = f"a text of {len(text):,} characters, where at most {LONGEST_TEXT:,} are read as one."

@@ -45,12 +45,12 @@ def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
 
 
 def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -> list[str]:
-    """What the records (n, k) of a whole model tell of its task: what guessing gives, whether it guesses, what was cut.
+    """Notes on the records (n, k) of an unpruned model: what guessing gives, whether it guesses, what was cut.
 
     Args:
         task: whose records they are.
         records: of all examples.
-        pruned_on: which of them pruned models are evaluated on, (n,): guesses are told for these, too.
+        pruned_on: which of them pruned models are evaluated on, (n,): guesses are reported for these, too.
     """
     notes = []
     constant = task.constant(records)
@@ -129,7 +129,7 @@ def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | Non
 
 
 def embedded_notes(corpus: str, sentences: int) -> list[str]:
-    """What to know about text that a model learns from where nobody named any: one note, none if somebody did.
+    """The note on the default text that a model learns from; none where text was named.
 
     Args:
         corpus: as it was named.

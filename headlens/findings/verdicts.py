@@ -29,7 +29,7 @@ from headlens.tasks.task_options import LOWER_IS_BETTER, OF_A_HUNDRED, usual_mar
 
 # At the end of tables of many comparisons, after their p-values.
 VERDICT_COLUMNS = names_of(VERDICT)
-VERDICTS_TOLD = (
+VERDICTS_KEY = (
     "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
     "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "
     "above 0.05, the p-value decides: it is exact where few examples change, and corrected."
@@ -176,7 +176,7 @@ def known_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
-    """Of comparisons of one metric the one to tell: the most that is not needed, or else is not decided.
+    """Returns the comparison of a metric to report: the most that is not needed, or else not decided.
 
     If everything is needed it is the least of it. Of as much the better model counts, and of several the first.
 
@@ -196,7 +196,7 @@ def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
 
 
 def tied(alike: float, what: str = "heads", near: int = 0) -> str:
-    """What is said behind the first of so many with the same number; nothing behind a single one.
+    """The words behind one of several items with the same number; empty for a single item.
 
     Args:
         alike: how many have that number.
@@ -216,7 +216,7 @@ def not_apart(rows: pd.DataFrame, place: int, names: tuple[str, str, str]) -> in
 
     Args:
         rows: that are compared.
-        place: of the row that is told.
+        place: of the row that is reported.
         names: columns of the number and the ends of its interval; rows without one do not count.
     """
     value, low, high = (float_column(rows, name) for name in names)
@@ -269,7 +269,7 @@ def gives_one_answer(row: Mapping[Any, Any]) -> bool:
 
 
 def one_answer_after(row: Mapping[Any, Any]) -> str:
-    """A sentence behind what such a model achieves; empty for other models."""
+    """The sentence about one answer, to stand behind a metric; empty for other models."""
     return " It gives the same answer to all examples." * gives_one_answer(row)
 
 

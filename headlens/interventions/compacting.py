@@ -74,7 +74,7 @@ def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction
 
     Their weights and biases go from the projections to queries, keys and values, and their weights from the output
     projection. A layer may lose all its heads: then only the bias of its output projection is left of it. The others
-    keep their numbers in everything headlens tells of them (`Site.heads`).
+    keep their numbers in everything that headlens writes (`Site.heads`).
 
     With weights that several depths share (ALBERT) a head can be cut out only if it is dead at every depth. Others are
     masked: their output is zeroed at their depth in every forward pass of the model, and costs what it cost before.

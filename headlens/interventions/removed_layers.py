@@ -129,7 +129,7 @@ def _list_of(site: Site) -> tuple[str, int]:
 
 
 def _set_depth(model: PreTrainedModel, sites: list[Site], left: list[int]) -> None:
-    """Tells the configurations of a stack how many layers there are, and of which kinds those that are left are."""
+    """Sets the number and the kinds of the remaining layers in the configurations of a stack."""
     owners = [m for name, m in model.named_modules() if not name or sites[0].module.startswith(f"{name}.")]
     for config in {id(m.config): m.config for m in owners if isinstance(m, PreTrainedModel)}.values():
         for name in ("num_hidden_layers", f"{sites[0].stack}_layers"):

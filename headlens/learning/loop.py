@@ -206,7 +206,7 @@ def total_updates(options: TrainingOptions, updates: BatchSampler) -> int:
 
 
 class _Run:
-    """One training run, from its first or its restored state to its end: what a call of `Trainer.fit` does.
+    """One call of `Trainer.fit`: a training run from its first or restored state to its end.
 
     Args:
         trainer: options, objective and callbacks of the run.

@@ -258,7 +258,7 @@ class LearnedMask:
 
     Args:
         file: what `--mask` takes: the positions that stay, and the rules for shorter sentences; of layers that are not
-            masked nothing is told.
+            masked there are none.
         probabilities: P of every position, (layers or 1, heads, n, n); 1 where a position is always active.
     """
 
@@ -290,7 +290,7 @@ class LearnedMask:
         return sum(shares) / sum(lengths.values())
 
     def sparsities(self) -> pd.DataFrame:
-        """The share of masked positions of every head, and in the last row, without layer and head, of all.
+        """The share of masked positions of every head, and of all heads in the last row, without layer and head.
 
         All n x n positions count, the first and last row and column among them, as in the paper's table; masks that are
         shared by the layers have no layer.

@@ -160,7 +160,7 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
     counts = Counter(word for text in texts for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
     letters = sorted({letter for word in counts for letter in word})
     # The trainer numbers letters inside words in random order, and ties between merges follow these numbers; what is
-    # called special it numbers as told.
+    # called special it numbers as asked for.
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     draft = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
     draft.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

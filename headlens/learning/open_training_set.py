@@ -83,7 +83,7 @@ def read_examples(
     offline: bool,
     known: Sequence[str] = (),
 ) -> tuple[Task, MemoryExamples, MemoryExamples | None]:
-    """The task, the examples that are learned, and those that are measured on; None where too few are left for that.
+    """The task, the training examples and the held-out examples; None for the latter where too few are left.
 
     Args:
         learned: names what is learned.
@@ -178,7 +178,7 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
 
 
 def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:
-    """Tell of examples that are measured on and stand, word for word, in those that are learned from.
+    """Notes on held-out examples that occur, word for word, in the training data.
 
     SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do
     not count; every text of an example has to be there.

@@ -68,7 +68,7 @@ def frozen_copy(loaded: LoadedModel, parts: Sequence[str] | None) -> PreTrainedM
 
 
 def thaw(model: PreTrainedModel, loaded: LoadedModel) -> None:
-    """What was frozen of a copy for its training is so no more, as far as it is not in the original."""
+    """Unfreezes the parameters of a copy that are not frozen in the original."""
     for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
         parameter.requires_grad_(before.requires_grad)
 

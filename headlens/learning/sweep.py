@@ -117,7 +117,7 @@ class Trainings:
 
         Args:
             name: unique in the sweep.
-            text: what the user is told.
+            text: description for the user.
             data: what is learned from.
             training: that of this one, where it differs.
         """
@@ -151,7 +151,7 @@ class Trainings:
             metric, chance = row["metric"], training_set.task.chance(records)
             row["chance"] = chance if metric == training_set.task.metrics[0] else None
             row["same_answer"] = training_set.task.constant(records, metric)
-        # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
+        # Models read different examples only if a checkpoint was exchanged while the run was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
             for row in rows:
                 row.update(self.difference(training_set.task, row["metric"], records, keys, baseline))
@@ -226,13 +226,13 @@ def forget(folder: Path, *patterns: str) -> None:
 
 
 def run_name(strength: float) -> str:
-    """What a run with this λ is called."""
+    """The name of a run with this λ."""
     short = f"{strength:.10g}"
     return f"penalty-{short if float(short) == strength else repr(strength)}"
 
 
 def notes_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
-    """The notes of several models; what holds of the first, such as what guessing gives, is told of that alone.
+    """The notes of several models; those of the first, such as what guessing gives, are not repeated.
 
     Args:
         known: notes of the first.
@@ -243,7 +243,7 @@ def notes_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]])
 
 
 def training_notes(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
-    """The notes of trainings that stand beside each other; what holds of all that have any is told once.
+    """The notes of trainings that stand beside each other; a note that all of them have appears once.
 
     Args:
         notes: of each, by name.

@@ -113,7 +113,7 @@ def even_loss(loaded: LoadedModel) -> float:
 def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
     """Mean loss in nats per token without label smoothing, its perplexity, and the share of tokens guessed right.
 
-    With next sentences, these are still those of tokens, and `next_sentence` is the share of rows told right.
+    With next sentences, these are still those of tokens, and `next_sentence` is the share of rows classified right.
     """
     batches = epoch_batches(data.lengths, batch_tokens, 0, 0)
 

@@ -32,7 +32,7 @@ _DEV_SHARE = Option(
     at_least=0,
     at_most=0.9,
 )
-BLOCK = 128  # tokens of a block of text where nobody says how many
+BLOCK = 128  # tokens of a block of text by default
 
 
 @dataclass(frozen=True)

@@ -204,7 +204,7 @@ def checkpoint_note(
 
 
 def score(evaluation: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:
-    """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
+    """A score of an evaluation, higher for better; -inf for a metric without a value."""
     value = evaluation[main] if higher_is_better else -evaluation[main]
     return -math.inf if math.isnan(value) else value
 

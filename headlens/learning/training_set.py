@@ -33,7 +33,7 @@ from headlens.tasks.translation import Translation
 
 @dataclass(frozen=True)
 class TaskForward:
-    """How a model is asked a task: a training objective that is the task's own loss, summed over the units of a batch.
+    """The forward pass of a task: a training objective, the task's own loss summed over the units of a batch.
 
     Args:
         task: the task.
@@ -49,7 +49,7 @@ class TaskForward:
 
     @classmethod
     def of(cls, task: Task, loaded: LoadedModel, longest: int | None = None) -> TaskForward:
-        """How a loaded model is asked.
+        """Builds the forward pass of a task for a loaded model.
 
         Args:
             task: the task.
@@ -64,7 +64,7 @@ class TaskForward:
         return self.task.collate(prepared, self.reader, self.device)
 
     def forward(self, network: nn.Module, batch: TaskBatch) -> tuple[Any, Tensor]:
-        """What a network says to a batch with labels, and the sum of the loss over the units of the batch."""
+        """Returns the outputs for a batch with labels, and the sum of the loss over the units of the batch."""
         outputs = network(**batch.with_labels, **self.arguments)
         return outputs, self.task.loss(outputs, batch) * self.task.units(batch)
 
@@ -82,7 +82,7 @@ class TaskRows:
     """Examples of a task for the training loop, whose inputs hold nothing but a batch of the task.
 
     Args:
-        task_forward: makes batches.
+        task_forward: makes batches of the task.
         prepared: the examples as the model reads them.
         summary: what became of the source.
         examples: all of the source, read or not.
@@ -103,7 +103,7 @@ class TaskRows:
         """Examples as a model reads them.
 
         Args:
-            task_forward: how it is asked.
+            task_forward: the forward pass of the task.
             source: labelled examples.
             before: what was left out when they were gathered.
 
@@ -175,7 +175,7 @@ def freeze_unused(network: nn.Module, objective: Objective, inputs: Inputs) -> N
 
 @dataclass(frozen=True)
 class TrainingCallbacks:
-    """How a training is followed.
+    """Callbacks of a training.
 
     Args:
         checkpoint: where its state is kept; None keeps nothing.
@@ -296,7 +296,7 @@ class TrainingSet:
     def teach(
         self, model: PreTrainedModel, training: TrainingOptions, callbacks: TrainingCallbacks | None = None
     ) -> None:
-        """Train a model itself, what of it is not frozen and the loss depends on; its last state counts.
+        """Train a model in place: the parameters that are not frozen and that the loss depends on.
 
         Args:
             model: with the head that the task needs.
@@ -314,7 +314,7 @@ class TrainingSet:
         model.eval()
 
     def freeze_unused(self, model: PreTrainedModel) -> None:
-        """Leave what the loss does not depend on as it is, see `freeze_unused` of `task_training`."""
+        """Freeze what the loss does not depend on, see `freeze_unused`."""
         freeze_unused(self.task.network(model).eval(), self.objective, moved(self.data.batch((0,), 0), model.device))
 
 

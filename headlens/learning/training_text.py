@@ -59,7 +59,7 @@ class MaskedText:
         return self.masked_batch([self.blocks[index] for index in indices], indices, epoch)
 
     def masked_batch(self, rows: Sequence[Ids], indices: Indices, epoch: int) -> dict[str, Any]:
-        """The same of rows that are made of the blocks with these numbers."""
+        """The inputs and labels of rows that are made of the blocks with these numbers."""
         ids, labels = zip(*map(self.masked, rows, indices, repeat(epoch)), strict=True)
         batch = _labelled(ids, labels, self.pad_id)
         return batch | {GUESSED: places_to_guess(batch["labels"])}

@@ -34,7 +34,7 @@ class Accumulator:
         self._pending += [((metric, place, name), value) for name, value in sums.items()]
 
     def fetch(self) -> None:
-        """Do everything about what was added that may fail: get it from its device and add it up."""
+        """Do what may fail of adding: fetch the sums from their device and add them up."""
         grown = dict(self._next)
         for (key, _), value in zip(self._pending, fetched([value for _, value in self._pending]), strict=True):
             kind = np.float64 if np.issubdtype(value.dtype, np.floating) else np.int64
@@ -48,7 +48,7 @@ class Accumulator:
         self._next = {}
 
     def discard(self) -> None:
-        """What was added since the last commit is forgotten."""
+        """Forgets what was added since the last commit."""
         self._pending, self._next = [], {}
 
     def of(self, metric: str) -> dict[str, dict[str, Array]]:
@@ -93,7 +93,7 @@ def fetched(tensors: Sequence[Tensor]) -> list[Array]:
 
 
 def _grow(grown: dict[Key, Array], key: Key, value: Array, done: Mapping[Key, Array]) -> None:
-    """Add a value to what was grown so far, or else to what is done.
+    """Add a value to the pending sums, or else to the committed ones.
 
     Raises:
         ExtensionError: if it has another shape.

@@ -60,7 +60,7 @@ class Targets(NamedTuple):
 
 
 class QueriedTokens(NamedTuple):
-    """Tokens of both sides, and the words of the queries that somebody asks about."""
+    """Tokens of both sides, and the words of the queries that metrics ask about."""
 
     queries: Tokens
     keys: Tokens
@@ -232,7 +232,7 @@ class CallView:
 
     @property
     def queried(self) -> QueriedTokens:
-        """The words that somebody asks about, whatever the level of the view."""
+        """The words that metrics ask about, whatever the level of the view."""
         return QueriedTokens(self._queries, self._keys, plan(self._queries, self._keys))
 
     @cached_property
@@ -242,7 +242,7 @@ class CallView:
 
     @cached_property
     def other_targets(self) -> Tensor:
-        """The same among the other words."""
+        """First token of the other word that every word asked about attends to most, -1 for none; (rows, heads)."""
         return pointed_at(self.token_weights, self.queried.plan, others=True)
 
     def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:

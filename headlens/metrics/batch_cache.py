@@ -1,4 +1,4 @@
-"""What depends on the tokens of a batch alone is worked out once, not once per layer."""
+"""Caches what depends on the tokens of a batch alone, so that it is computed once and not once per layer."""
 
 from __future__ import annotations
 

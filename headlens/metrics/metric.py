@@ -34,7 +34,7 @@ NULL = "null."  # begins the names of the sums of the null head, which are among
 
 @dataclass(frozen=True)
 class MetricSettings:
-    """What metrics are told of a run.
+    """The settings of a run that metrics read.
 
     Args:
         relations: names of the dependency relations, numbered as in `Tokens.arcs`.
@@ -70,7 +70,7 @@ class Metric(ABC):
         parts_of_sentences: whether `measure` takes views of some of the queries of a sentence (`CallView.start`), so
             that memory does not grow with the square of its length: what is no sum over queries goes through
             `CallView.of_sentences`, as `ratio_sums` and `row_sums` do.
-        without_null: why a metric has no `null`; nothing is told of its absence then.
+        without_null: why a metric has no `null`; there is no note on its absence then.
     """
 
     name: ClassVar[str]
@@ -203,7 +203,7 @@ def _is_ours(metric: Metric | type[Metric]) -> bool:
 
 
 def call_metric(metric: Metric | type[Metric], part: str, method: Callable[..., Result], *arguments: Any) -> Result:
-    """What a method of a metric gives; an error in one that is not of headlens is told with the metric's name."""
+    """Calls a method of a metric; errors in metrics of other packages are raised with the metric's name."""
     with contextlib.nullcontext() if _is_ours(metric) else extension_errors(f"The metric {metric.name}", part):
         return method(*arguments)
 
@@ -211,7 +211,7 @@ def call_metric(metric: Metric | type[Metric], part: str, method: Callable[..., 
 def _measured(
     metric: Metric, part: str, method: Callable[[Any], Mapping[str, Tensor]], view: Any
 ) -> Mapping[str, Tensor]:
-    """What `measure` or `null` of a metric gives.
+    """Calls `measure` or `null` of a metric and checks the sums.
 
     Raises:
         ExtensionError: if that is no mapping of tensors of real numbers, which alone can be added up.
@@ -253,7 +253,7 @@ def _finite(metric: Metric, made: Any) -> HeadTable | None:
 
 
 def _kind(call: AttentionCall) -> tuple[object, ...]:
-    """What calls have in common whose heads can be measured together: their stack, their sentences and more."""
+    """The key of calls whose heads can be measured together: their stack, their sentences and more."""
     known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
     return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype, call.to_tokens is None
 
@@ -412,7 +412,7 @@ class Statistics(Observer):
         return [*notes, f"What uniform attention has is not known of {names}: no method null tells of {it}."]
 
     def _empty(self, metric: Metric) -> list[str]:
-        """Tells which columns of a metric of somebody else are empty; ours say why, where that may be."""
+        """Notes on the empty columns of a metric of another package; those of headlens explain their own."""
         table = None if _is_ours(metric) else call_metric(metric, "compute", metric.head_table, self.sums(metric))
         names = [column.name for column in metric.columns if table is not None and table.rows[column.name].isna().all()]
         return [f"{', '.join(names)} of the metric {metric.name}: NaN for every head."] if names else []

@@ -1,4 +1,4 @@
-"""What heads read, by norm: attention weights alone do not tell it (Kobayashi et al. 2020)."""
+"""What heads read, by norm: attention weights alone do not show it (Kobayashi et al. 2020)."""
 
 from __future__ import annotations
 

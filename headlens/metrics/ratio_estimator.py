@@ -24,7 +24,7 @@ class MeanMetric(Metric):
     """A metric whose columns are means; for each of them `measure` gives the sums of `ratio_sums` or `row_sums`.
 
     Attributes:
-        counts: columns of numbers of instances, and the mean that each of them is told of.
+        counts: columns of numbers of instances, and the mean that each belongs to.
     """
 
     counts: ClassVar[tuple[tuple[str, str], ...]] = ()
@@ -60,7 +60,7 @@ def ratio_sums(name: str, view: CallView, values: Tensor, counted: Tensor) -> di
 
 
 def sentence_sums(name: str, view: CallView, x: Tensor, n: Tensor) -> dict[str, Tensor]:
-    """The same from the sums of every sentence; nothing as long as queries of the sentences follow in another view.
+    """Sums as `ratio_sums`, from those of every sentence; none while queries of the sentences follow in another view.
 
     Args:
         name: prefix of the sums.
@@ -80,7 +80,7 @@ def sentence_sums(name: str, view: CallView, x: Tensor, n: Tensor) -> dict[str, 
 
 
 def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted: Tensor) -> dict[str, Tensor]:
-    """The same from rows that each are of some sentence, such as the words that somebody asks about.
+    """Sums as `ratio_sums`, from rows that each belong to a sentence, such as words that metrics ask about.
 
     Args:
         name: prefix of the sums.

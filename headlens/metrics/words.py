@@ -147,7 +147,7 @@ class GatherPlan(NamedTuple):
     columns: KeyWords
 
     def of(self, chosen: Tensor) -> GatherPlan:
-        """Returns the plan of some of the rows, by their numbers; only what tells of rows is of these."""
+        """Returns the plan of some of the rows, by their numbers; only the fields by row are cut."""
         names = ("sentence", "word", "token", "own_key")
         parts = {name: getattr(self, name)[chosen] for name in names}
         return self._replace(columns=self.columns.of(chosen), **parts)
@@ -242,7 +242,7 @@ def _within(sorted_owner: Tensor, owners: int) -> tuple[Tensor, int]:
 
 
 def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
-    """Words somebody asks about: (batch, words)."""
+    """Words that metrics ask about: (batch, words)."""
     is_word = queries.n_pieces > 0
     if queries.whole is not None:
         n_words = is_word.shape[1]

@@ -240,12 +240,12 @@ def settings_notes(config: Any) -> list[str]:
 
 
 def sentence_notes(files: CheckpointFiles, *, lowers: bool, longest: float) -> list[str]:
-    """Tells of what sentence-transformers does to texts and embeddings and headlens does not.
+    """Notes on what sentence-transformers does to texts and embeddings and headlens does not.
 
     Args:
         files: the checkpoint.
         lowers: whether the tokenizer writes text in lower case by itself.
-        longest: most tokens that headlens reads; 0 tells of no other limit.
+        longest: most tokens that headlens reads; with 0 there is no note on other limits.
     """
     modules = files.read_json("modules.json")
     listed = [m for m in modules if isinstance(m, Mapping)] if isinstance(modules, list) else []
@@ -286,7 +286,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _pooling_notes(files: CheckpointFiles, modules: list[Mapping[str, Any]]) -> list[str]:
-    """Tells of embeddings that sentence-transformers makes otherwise than headlens does: as the mean of all tokens."""
+    """Notes on embeddings that sentence-transformers makes otherwise than headlens: not as the mean of all tokens."""
     kinds = [(str(m.get("path") or ""), str(m.get("type")).rpartition(".")[2]) for m in modules]
     others = [kind for _, kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
     place = next((path for path, kind in kinds if kind == "Pooling" and _FOLDER.fullmatch(path)), "1_Pooling")

@@ -1,4 +1,4 @@
-"""What a checkpoint has weights for, and what a model has a place for: whatever does not fit is refused or told."""
+"""What a checkpoint has weights for, and what a model has a place for: a mismatch is an error or a note."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _WRAPPERS = {
 
 
 def check_given(model: Any) -> None:
-    """Refuses what is no pair of a model of transformers and its tokenizer.
+    """Refuses anything but a pair of a model of transformers and its tokenizer.
 
     Args:
         model: what a user gave in the place of a model.

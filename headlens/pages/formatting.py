@@ -103,7 +103,7 @@ def difference_text(
 ) -> str:
     """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN.
 
-    Where `p_holm`, the p-value corrected for several comparisons, is known, it is the one that is told.
+    Where `p_holm`, the p-value corrected for several comparisons, is known, it is shown instead of `p_value`.
     Where the interval leaves 0 out although the test is not significant, `deciding_text` follows.
     """
     if np.isnan(value):
@@ -114,7 +114,7 @@ def difference_text(
 
 
 def deciding_text(low: float, high: float, p_value: float) -> str:
-    """What is said behind a p-value that contradicts the interval beside it; empty where they agree.
+    """The words behind a p-value that contradicts the interval beside it; empty where they agree.
 
     Of few examples that change an exact test needs more than an interval does, and p-values may be corrected for other
     comparisons, as intervals are not: the verdict is that of the test.

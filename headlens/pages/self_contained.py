@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from headlens.visible_text import visible_text
 
-LARGE_PAGE = 5_000_000  # bytes from which on the size of a page is told: it opens slowly on a phone
+LARGE_PAGE = 5_000_000  # bytes from which there is a note on the size of a page: it opens slowly on a phone
 
 
 def visible(value: Any) -> Any:

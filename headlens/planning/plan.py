@@ -38,7 +38,7 @@ class Work:
     """A part of what a command does.
 
     Args:
-        text: what the user is told.
+        text: description for the user.
         model: the place of its model among those of the plan.
         kind: what each token goes through.
         tokens: that go through, all together; None where the size of the data is not known.
@@ -149,7 +149,7 @@ class Planner(Plan):
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a batch where nobody said how many."""
+        """Tokens of a batch by default."""
         return batch_tokens_of(self.models[0].model.device)
 
     def corpus(self, spec: str, options: CorpusOptions) -> DataSize:

@@ -140,7 +140,7 @@ class DataSize:
 
     @property
     def length(self) -> int:
-        """Tokens of a mean example; 32 where nobody knows."""
+        """Tokens of a mean example; 32 where that is not known."""
         return 32 if self.words is None else max(4, round(self.words * self.pieces + _SPECIAL))
 
     @property

@@ -126,7 +126,7 @@ def _timed(run: Callable[[dict[str, Tensor]], None], model: PreTrainedModel, row
 
 
 def seconds_of(run: Callable[[], object], device: torch.device) -> float:
-    """Wall time of a call, until the device has done all that it was told to do."""
+    """Wall time of a call, until the device has finished its work."""
     _wait(device)
     start = time.perf_counter()
     run()

@@ -125,7 +125,7 @@ def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> floa
 
 
 def mark_cells(axes: Axes, marked: npt.NDArray[np.bool_], **looks: Any) -> None:
-    """Draws a rectangle over every marked cell (layers, heads), which looks as matplotlib is told."""
+    """Draws a rectangle over every marked cell (layers, heads), with the given properties of matplotlib."""
     for layer, head in np.argwhere(marked):
         axes.add_patch(Rectangle((head, layer), 1, 1, **looks))
 

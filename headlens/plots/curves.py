@@ -77,14 +77,14 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
 
 
 def verdicts_text(rows: pd.DataFrame) -> str:
-    """Returns what the marks of `draw_verdicts` say, of those that there are, to stand behind other words."""
+    """Returns the meaning of the marks of `draw_verdicts` that occur, to stand behind other words."""
     known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
     marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
     return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
 
 
 def examples_text(rows: pd.DataFrame) -> str:
-    """Returns of how many examples intervals are, to stand behind other words; nothing in tables that do not tell."""
+    """Returns the number of examples, to stand behind other words; empty for tables without it."""
     known = np.unique(float_column(rows, "n"))
     known = known[np.isfinite(known)]
     return f", n = {' to '.join(f'{n:,.0f}' for n in dict.fromkeys(known[[0, -1]]))}" if len(known) else ""

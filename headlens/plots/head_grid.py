@@ -232,7 +232,7 @@ def is_narrow(rows: Sequence[Sequence[Panel]]) -> bool:
 
 
 def _scales(rows: Sequence[Sequence[Panel]]) -> list[Scale]:
-    """Returns those that have a bar."""
+    """Returns the scales that have a bar."""
     return list(dict.fromkeys(item.scale for row in rows for item in row if item.scale.label))
 
 

@@ -54,7 +54,7 @@ class AlphaBetaRules(GradientRules):
     """The rules of `alpha-beta`, by kind of operation.
 
     Args:
-        ledger: told of leaves; biases keep nothing here.
+        ledger: records leaves; biases keep nothing here.
     """
 
     def __init__(self, ledger: ConservationLedger) -> None:

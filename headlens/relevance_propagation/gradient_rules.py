@@ -64,7 +64,7 @@ class PlainGradient:
     """No rules: the gradient as it is.
 
     Args:
-        ledger: told of leaves, and by rules of biases.
+        ledger: records leaves, and the biases that rules add.
     """
 
     def __init__(self, ledger: ConservationLedger) -> None:
@@ -145,7 +145,7 @@ class Unchanged(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, None]:
-        """Times the factor the numbers changed by."""
+        """Multiplies the ratio by y / x."""
         return ratio * ctx.saved_tensors[0], None
 
 
@@ -208,7 +208,7 @@ def _product(ratio: Tensor, bias: Tensor | float) -> Tensor:
 
 
 def hooked(x: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Tensor:
-    """The same numbers for one of the operations that read them, with a hook on what comes back from it."""
+    """An alias of a tensor for one of the operations that read it, with a hook on its gradient."""
     view = x.view_as(x)
     on_gradient(view, hook)
     return view

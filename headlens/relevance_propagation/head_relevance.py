@@ -53,7 +53,7 @@ class RelevanceReader(CorpusReader):
     def starting_at(
         cls, target: Target, loaded: LoadedModel, example: Example, masking: tuple[float, int], long: LongSentences
     ) -> RelevanceReader:
-        """How to feed examples like this one.
+        """Returns the reader for examples like this one.
 
         Args:
             target: where relevance starts.
@@ -97,7 +97,7 @@ class RelevanceReader(CorpusReader):
     def rows(
         self, corpus: Iterable[Example], batch_tokens: int | None = None, counts: EncodingCounts | None = None
     ) -> Iterator[list[EncodedExample]]:
-        """See `Feed.rows`; a pair of two rows costs the tokens of both."""
+        """See `CorpusReader.rows`; a pair of two rows costs the tokens of both."""
         counts = counts or EncodingCounts()
         encoded = encode_corpus(corpus, self.encoder, counts)
         masked = encoded if self.masking is None else mask_examples(encoded, self.masking, counts)
@@ -175,7 +175,7 @@ def head_relevance(
         options: rule and target.
         compare: further rules, each with a forward and a backward pass of its own.
         reading: batches and seed.
-        corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
+        corpus_pass: progress, what is kept for --resume, and the processes that share the corpus.
 
     Raises:
         ModelError: if the model has no tokenizer.

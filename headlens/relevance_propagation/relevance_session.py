@@ -31,13 +31,13 @@ from headlens.relevance_propagation.relevance_options import Rule
 from headlens.relevance_propagation.targets import Target
 from headlens.relevance_propagation.tracing import Tracer, kept_as_a_whole
 
-# Those that pass relevance on from output to input; what arrives is to be compared with what started.
+# Rules under which relevance is conserved: what arrives is compared with what started.
 CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp")
 
 
 @dataclass(frozen=True)
 class HeadRelevance:
-    """What one batch gave; examples are rows, or groups of rows where a target says so.
+    """The relevance of one batch; examples are rows, or groups of rows where a target says so.
 
     Args:
         raw: signed sums by site, (examples, heads), double precision on the CPU. Never negative for `taylor`.
@@ -196,7 +196,7 @@ class RelevanceSession(ReversibleContext):
 
 
 def _entered(name: str, value: Any, ledger: ConservationLedger) -> Any:
-    """Inputs that are embeddings already are where relevance arrives."""
+    """Makes an input of real numbers, such as embeddings, a leaf where relevance arrives; others stay as they are."""
     if not isinstance(value, Tensor) or not value.is_floating_point() or name.endswith("mask"):
         return value
     return ledger.enter(value.detach().clone())
@@ -221,7 +221,7 @@ def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
 
 
 def output_fingerprints(outputs: Tensor) -> Tensor:
-    """Three numbers of every row, (rows, 3): rows in which these are the same are the same, but for rare accidents."""
+    """Three numbers for every row, (rows, 3), by which equal rows are recognised; others rarely have the same."""
     numbers = outputs.detach().double()
     if not numbers.numel():
         return torch.zeros(0, 3, dtype=torch.float64)

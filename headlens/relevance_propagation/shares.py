@@ -72,7 +72,7 @@ def warned_title(words: str, relevance: pd.DataFrame | None) -> str:
 
 
 def even_shares(rows: pd.DataFrame) -> Grid:
-    """What every head would have if all heads of its layer had the same: 1 / heads."""
+    """The share of every head if all heads of its layer had the same: 1 / heads."""
     keys = [name for name in ("model", "stack", "layer") if name in rows]
     return 1 / rows.groupby(keys, dropna=False)["head"].transform("size").to_numpy(np.float64)
 

@@ -1,4 +1,4 @@
-"""Whose relevance is asked for: the output neurons that relevance starts from, and how users name them."""
+"""The targets of relevance: the output neurons that relevance starts from, and how users name them."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ class ClsOnlyLayer:
 
 
 def _plain(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether all a module does is to be read from its weights; subclasses and hooks may do more."""
+    """Whether a module's weights say all that it computes; subclasses and hooks may do more."""
     return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks
 
 
@@ -223,7 +223,7 @@ class PartialForward:
         shortcut: for the last layer, if only its first position is looked at.
         start: number of the record of the attention call.
         outputs: of its heads, (rows of this pass, query, heads, d).
-        check: told what the model made of them, in the same shape.
+        check: called with what the model made of them, in the same shape.
         fit: brings what the intact pass gave to the rows of this one.
         arrives: what the model itself makes of head outputs on their way to the output projection.
     """
@@ -253,7 +253,7 @@ class PartialForward:
         return self._at > self.start
 
     def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
-        """Run a module, or give what it gave in the intact pass."""
+        """Run a module, or return its output in the intact pass."""
         if self._is_last_layer(module):
             self._all = args[0]
             args = (args[0][:, :1], *args[1:])

@@ -31,7 +31,7 @@ from headlens.replay.nested_tensors import LazyTensor, part, repeated, rows_of, 
 from headlens.replay.replacement import check_means, check_removed, evenly, replaced
 from headlens.weights.shared_layer_masks import depth_mask
 
-# Rows times positions of one pass over several heads, where nobody says: more do not make a processor faster.
+# Rows times positions of one pass over several heads by default: more do not make a processor faster.
 TOKENS = {"cpu": 2**11, "other": 2**15}
 # Tokens of a batch, padding included, that suit it: heads fill a pass, so that a batch may be small, of few lengths.
 BATCH_TOKENS = {"cpu": 2**8, "other": 2**13}

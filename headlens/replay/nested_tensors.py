@@ -1,6 +1,6 @@
 """Batches repeated and cut along their first axis, however deep tensors lie in what a model takes or gives.
 
-What most of a replay has no use for is copied when somebody reads it.
+Copies that most of a replay does not need are made when they are read.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LazyTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Every operation comes by here."""
+        """Runs an operation on the real tensors; a view of a placeholder stays a placeholder."""
         if func in _VIEWS and isinstance(args[0], LazyTensor) and args[0]._made is None:
             later, *rest = args
             return cls(func(later._shape_only, *rest), lambda: func(now(later), *rest), later.device)
@@ -68,7 +68,7 @@ class LazyTensor(Tensor):
 
 
 def now(value: Any) -> Any:
-    """The tensor that something stands for; anything else as it is."""
+    """The tensor that a placeholder stands for; anything else unchanged."""
     if not isinstance(value, LazyTensor):
         return value
     if value._make is not None:

@@ -82,7 +82,7 @@ class Classification:
         return {name: table.with_model(model) for name, table in self.tables.items()} | more
 
     def with_stability(self, drawn: Callable[[int], None] = lambda _: None) -> Classification:
-        """The same with the column `role_stability` of `heads`, if that was asked for and heads have roles.
+        """The result with the column `role_stability` of `heads`, if that was asked for and heads have roles.
 
         Args:
             drawn: called after every draw, with 1.
@@ -93,7 +93,7 @@ class Classification:
         return replace(self, tables={**self.tables, "heads": heads})
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
-        """The same with the relevance of heads in `heads` and a table of its own."""
+        """The result with the relevance of heads in `heads` and in a table of its own."""
         heads = HeadTable(self.tables["heads"].rows.drop(columns="relevance")).join(relevances.of_heads())
         tables = {**self.tables, "heads": _ordered(heads), "relevance": relevances.table}
         return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *relevances.notes])))
@@ -342,7 +342,7 @@ def _with_roles(statistics: Statistics, syntax: HeadTable | None, thresholds: Th
 
 
 def _roles(statistics: Statistics, thresholds: Thresholds, totals: Accumulator) -> list[str]:
-    """The roles of heads by other sums than those of all sentences."""
+    """Computes the roles of heads from other sums than those of all sentences."""
     of_group = Statistics(statistics.metrics, statistics.sites, level=statistics.level)
     of_group.totals = totals
     syntax = next((m.table(of_group.sums(m)) for m in of_group.metrics if isinstance(m, Syntax)), None)

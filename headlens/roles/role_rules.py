@@ -262,7 +262,7 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
 
 
 def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> pd.DataFrame:
-    """Of every stack and role how many heads hold it, and which head comes nearest to it or is farthest above it.
+    """How many heads of every stack hold each role, and which head is nearest to its threshold or farthest above it.
 
     Positional heads count as one role, whatever their offset; relations and directions count as a role each.
 
@@ -374,14 +374,14 @@ def is_even(heads: pd.DataFrame) -> bool:
 
 
 def even_models(heads: pd.DataFrame | None) -> list[str]:
-    """Returns the models all of whose stacks are such; none where there are no rows of heads.csv."""
+    """Returns the models in which all stacks are even; empty for no rows of heads.csv."""
     parts = [] if heads is None or heads.empty else by_model_and_stack(heads)
     others = {part.model for part in parts if not is_even(part.rows)}
     return sorted({part.model for part in parts} - others)
 
 
 def even_sentence(heads: pd.DataFrame) -> str:
-    """What is to be said first of a stack with such heads; no more than they show."""
+    """The first sentence on a stack with such heads."""
     even, roled = int(even_heads(heads).sum()), int((heads["roles"].fillna("") != "").sum())
     all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
     who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"

@@ -1,4 +1,4 @@
-"""How a recipe says what it is doing; the command line shows it, Python code may ignore it."""
+"""How a recipe reports what it is doing; the command line shows it, Python code may ignore it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a loss is shown to be smaller than a margin: of the two one-sided tests of equivalence the one about losses.
+"""Whether a loss is shown to be smaller than a margin: the one about losses of the two one-sided tests of equivalence.
 
 A loss that is not significant may still be large, the larger the fewer the examples. Two one-sided tests at level α
 (Schuirmann 1987) call two systems equivalent if the difference is significantly above -margin and significantly below
@@ -87,7 +87,7 @@ def _score(gained: npt.NDArray[Any], lost: npt.NDArray[Any], trials: int, margin
 
 
 def _fewest_gains(losses: npt.NDArray[Any], trials: int, margin: float, score: float) -> npt.NDArray[Any]:
-    """With how many gains, for each number of losses, the score is at least as high; more than there are for none."""
+    """The fewest gains, for each number of losses, with which the score is as high; one more than possible for none."""
     low, high = np.zeros_like(losses), trials - losses + 1
     least = score - 1e-9 * max(1.0, abs(score))  # the same score in another order of operations
     while (low < high).any():
@@ -158,7 +158,7 @@ def verdict(*, loss: float, p_loss: float, p_margin: float) -> str:
 
 
 def verdict_of_interval(delta: float, low: float, high: float, margin: Margin) -> str:
-    """The same by a 95 % interval of a difference, which is stricter: each end is that of a one-sided test at .025.
+    """The verdict by a 95 % interval of a difference, which is stricter: each end is a one-sided test at .025.
 
     Args:
         delta: metric of the system less that of the baseline.

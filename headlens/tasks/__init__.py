@@ -1,1 +1,1 @@
-"""Tasks: examples with answers, how a model is asked, and how its answers are scored, one example at a time."""
+"""Tasks: examples with answers, how a model answers them, and how the answers are scored, one example at a time."""

@@ -191,7 +191,7 @@ DATA_ADVICE = _ADVICE.format("data", "of the data's numbers")
 
 
 def parse_labels(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Reads who numbers the classes how, written as `model=positive,negative` and `data=negative,positive`.
+    """Reads the order of classes in the model and in the data: `model=positive,negative`, `data=negative,positive`.
 
     Raises:
         OptionError: if it is not written like this.

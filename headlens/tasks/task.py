@@ -83,7 +83,7 @@ class Task(ABC):
     """Base of all tasks; subclasses are frozen dataclasses of parameters.
 
     An evaluation is `batch = task.collate(...)`, `outputs = task.run(model, batch)`, `records = task.read(outputs,
-    batch)` for every batch, and `task.value(records)`. Whoever runs the model otherwise calls `network` and `read`.
+    batch)` for every batch, and `task.value(records)`. Code that runs the model itself calls `network` and `read`.
     """
 
     name: str

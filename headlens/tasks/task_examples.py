@@ -76,7 +76,7 @@ class Examples:
         return [p.example.key for p in self.prepared]
 
     def ask_shortest(self, loaded: LoadedModel, warn: Callable[[str], None] = lambda _: None) -> None:
-        """Ask the shortest example, which tells at once whether a model's outputs are what the task reads.
+        """Run the shortest example, which shows at once whether a model's outputs are what the task reads.
 
         Args:
             loaded: the model, with the head that the task needs.

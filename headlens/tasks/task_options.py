@@ -118,7 +118,7 @@ OF_A_HUNDRED = frozenset({"bleu", "chrf"})
 
 
 def usual_margin(metric: str, baseline: float) -> float:
-    """Returns the smallest loss that matters where nobody says.
+    """Returns the default of the smallest loss that matters.
 
     One point: .01 of what goes to 1, such as accuracy, F1, exact match and correlations, and 1 of what goes to 100
     (BLEU, chrF). Of losses and perplexities, which have no upper end, 1 % of the baseline.

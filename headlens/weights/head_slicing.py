@@ -32,7 +32,7 @@ _GUARD = "headlens_cache_guard"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a modeling file calls the projections, seen from its attention module.
+    """The names that a modeling file gives the projections of its attention module.
 
     Args:
         families: the models whose files use these names.

@@ -18,7 +18,7 @@ from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significan
 from headlens.analyses.ablate.options import FEWEST
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    VERDICTS_TOLD,
+    VERDICTS_KEY,
     counts_text,
     foremost,
     has_no_verdicts,
@@ -78,7 +78,7 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
         "Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are corrected for the "
-        f"number of heads (Holm). {VERDICTS_TOLD}"
+        f"number of heads (Holm). {VERDICTS_KEY}"
     )
     changes = _changes(runs, most_damage, alone=False)
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
@@ -99,14 +99,14 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
         "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
-        f"layer, and the largest loss. {VERDICTS_TOLD} Corrected for all heads (Holm). What removing several heads at "
+        f"layer, and the largest loss. {VERDICTS_KEY} Corrected for all heads (Holm). What removing several heads at "
         "once costs is a different question; see pruning."
     )
     return page_table("Damage by stack and layer", records, about)
 
 
 def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
-    """Of models with several stacks, from which of them the heads were pruned."""
+    """How many heads were pruned from each stack, for models with several stacks."""
     records: list[dict[str, Any]] = []
     for run, pruning in tables_of(runs, "pruning"):
         ablation = run.tables.get("ablation", pd.DataFrame(columns=["model", "mode", "stack"]))
@@ -155,7 +155,7 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
         "intervals (dot, line; tick: the whole model); next to it the value on the examples that were used to "
         "choose them. Several random orders are one row: their mean, and their range in place of the interval. The "
         "theoretical speed-up counts the operations of a forward pass; headlens compact measures time. Verdicts are "
-        f"corrected for the number of sets that strategies chose (Holm). {VERDICTS_TOLD}"
+        f"corrected for the number of sets that strategies chose (Holm). {VERDICTS_KEY}"
     )
     return page_table("Pruned models", records, about)
 
@@ -365,7 +365,7 @@ def _needed(rows: pd.DataFrame) -> str:
 
 
 def _better_without(rows: pd.DataFrame) -> str:
-    """Of heads without which a model is significantly better: how many, and the foremost one."""
+    """How many heads make a model significantly better when removed, and the foremost one."""
     if rows.empty:
         return ""
     place = int(np.argmin(worsening(rows)))
@@ -405,14 +405,14 @@ def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
 
 
 def _other_strategies(rows: pd.DataFrame) -> str:
-    """What other strategies reach with as many heads pruned: the one that is told was picked on these examples."""
+    """What other strategies reach with as many heads pruned, as the first was chosen on these examples."""
     texts = [f"{row['strategy']} {number_text(float(row['value']))}" for row in rows.to_dict("records")]
     others = "This strategy was picked on these examples; others with as many heads pruned"
     return f" {others}: {', '.join(texts)}." if texts else ""
 
 
 def _random_orders(pruning: pd.DataFrame, count: int) -> str:
-    """What random orders of as many heads have, of one model: chance may do as well as a strategy."""
+    """What random orders of as many heads reach in a model: chance may do as well as a strategy."""
     orders = pruning[(pruning["strategy"] == RANDOM) & (pruning["n_pruned"] == count)].dropna(subset=["value"])
     if orders.empty:
         return ""

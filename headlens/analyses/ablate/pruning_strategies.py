@@ -165,7 +165,7 @@ class BeamSearch(Strategy):
             raise OptionError(f"A beam of {self.width} keeps nothing.", "Give 1 for greedy, or more.")
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
-        """With scores; `removed` in the order in which the best set grew."""
+        """Yields choices with scores; `removed` is in the order in which the best set grew."""
         every, beam = _enough(heads, most), [Choice((), Score(0.0))]
         for _ in range(most):
             # All sets with one head more, each by its best way.
@@ -187,7 +187,7 @@ class BeamSearch(Strategy):
             yield beam[0]
 
     def cost(self, heads: int, most: int) -> Cost:
-        """Exactly for a width of 1 and for up to half of the heads, else at most."""
+        """Computes the cost: exact for a width of 1 and for up to half of the heads, else an upper bound."""
         sets = [min(self.width, math.comb(heads, gone)) for gone in range(most)]
         return Cost(sum(sets), sum(beam * (heads - gone) for gone, beam in enumerate(sets)))
 

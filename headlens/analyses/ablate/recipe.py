@@ -85,7 +85,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         metric = chosen_metric(task, request.options.metric)
         test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
         for name in request.models[1:]:
-            # What is wrong with it is told before the first model is swept.
+            # Errors in it are raised before the first model is swept.
             other = run.load(name, request.model_options)
             with run.masked(other, request.mask):
                 _Ablated(request, run, "", other, name).examples(task, source, metric)
@@ -198,7 +198,7 @@ class _Ablated:
     def _notes(
         self, examples: Examples, records: sweep.HeadRecords, metric: str, evaluated: Chosen | None
     ) -> list[str]:
-        """What is to be known of the examples, of which pruned models are evaluated on some or there are none."""
+        """Notes on the examples, on the answers of the model, and on heads that change nothing."""
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.limit_text)
         if len(examples) < FEWEST:
@@ -224,7 +224,7 @@ class _Ablated:
 
 
 def idle_notes(task: Task, metric: str, records: sweep.HeadRecords) -> list[str]:
-    """Which heads change nothing when each is removed alone; none is told of a model that always says the same.
+    """Which heads change nothing when each is removed alone; empty for a model that gives one answer to everything.
 
     Args:
         task: whose records they are.

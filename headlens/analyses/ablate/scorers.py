@@ -153,7 +153,7 @@ class RankingScorer:
         return {head: self.score(records) for head, records in swept.items()}
 
     def score(self, records: Floats) -> Score:
-        """Of records of the ranking part: higher is better."""
+        """The score of records of the ranking part; higher is better."""
         value = self.examples.task.value(records, metric=self.metric)
         return Score(-value if self.metric in LOWER_IS_BETTER else value, self.examples.task.finer(records))
 
@@ -256,7 +256,7 @@ class RelevanceEstimator(ImportanceEstimator):
 
     @property
     def target(self) -> targets.Target:
-        """What of the model's answer relevance starts from, in the task of these examples; see `task_target`."""
+        """The part of the model's answer that relevance starts from, see `task_target`."""
         return task_target(self.examples.task.differentiable, self.examples.reader)
 
 

@@ -37,7 +37,7 @@ WHOLE = 4096  # tokens of a batch that goes through a model once
 Batches = Sequence[Sequence[PreparedExample]]
 # Records of a batch, with all heads and without each: (1 + heads, examples, columns).
 Sweep = Callable[[TaskBatch], Floats]
-_MOST = 3  # heads, or groups of heads with the same change, that are told while a sweep goes on
+_MOST = 3  # heads, or groups of heads with the same change, that are shown while a sweep goes on
 
 
 class HeadRecords:
@@ -79,7 +79,7 @@ class HeadRecords:
         return zip(self.heads, self.without, strict=True)
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
-        """What is there as the content of an .npz file."""
+        """The records that are filled, as the content of an .npz file."""
         record = {IDENTITY: dict(identity or {}), "heads": [str(h) for h in self.heads]}
         done = self._records[:, self.there]
         return packed(record, {"places": np.flatnonzero(self.there), "intact": done[0], "without": done[1:]})
@@ -103,7 +103,7 @@ class TaskSweep:
         seen: called with the records after every batch, of which those done so far are there.
         warn: called with what the user should know at once.
         checkpoint: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
-        processes: with whom the examples are shared.
+        processes: the processes that share the examples.
     """
 
     mode: Mode = "zero"
@@ -238,7 +238,7 @@ def sweep_batch(
 
 
 def suitable_tokens(model: PreTrainedModel, task: Task, heads: int) -> int:
-    """Tokens of a batch where nobody says."""
+    """Tokens of a batch by default."""
     if task.generates or not heads:
         return WHOLE
     return BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["other"])
@@ -326,7 +326,7 @@ class InterimHeads:
 
     def __post_init__(self) -> None:
         self._start = self.clock()
-        self._left = [0.1, 0.5]  # shares after which it is told
+        self._left = [0.1, 0.5]  # shares of the examples after which it is shown
 
     def __call__(self, records: HeadRecords) -> None:
         """Looks at the records, and tells the heads if it is time."""

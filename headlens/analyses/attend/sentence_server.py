@@ -44,7 +44,7 @@ _PATIENCE = 20  # seconds in which a browser must have sent its request, or take
 _HERE = "127.0.0.1"
 _SAFETY = {"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer"}
 _HEADERS = {"Cache-Control": "no-store", **_SAFETY}
-# What a run says of its model; where that is computed and whom it trusts is for whoever serves it to say.
+# Options recorded by the run; device and trust are for whoever starts the server to choose.
 _OF_THE_RUN = ("second", "without", "level", "stack", "revision", "dtype", "source_language", "target_language")
 
 

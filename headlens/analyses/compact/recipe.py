@@ -293,7 +293,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
 
 
 def _refuse_models_folder(request: CompactRequest) -> None:
-    """Never write into the folder of a model, that of the original least of all."""
+    """Refuses an output folder that holds a model, such as the original."""
     out = request.place.out
     if out is None or not (out / _CONFIG).is_file() or request.place.resume:
         return
@@ -306,7 +306,7 @@ def _refuse_models_folder(request: CompactRequest) -> None:
 def _compared(
     request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[Inputs], done: Compaction
 ) -> tuple[Difference, pd.DataFrame]:
-    """What was saved, read again, beside the masked model and the original."""
+    """Compares the saved model, read again, with the masked model and the original."""
     # What was saved is loaded as the original was.
     kind: Any = str(loaded.model.dtype).removeprefix("torch.")
     small = load(str(path), replace(request.model_options, dtype=kind, revision=None, offline=True))

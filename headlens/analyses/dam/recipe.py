@@ -41,7 +41,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         request = replace(request, dam=replace(request.dam, longest=longest))
         training_set = replace(request.training_set, longest=longest)
         opened = open_training_set(training_set, run, loaded, seed, offline=offline)
-        # What is wrong with the mask is told before anything is measured.
+        # Errors in the mask are raised before anything is measured.
         made_mask(opened.training_set.task.network(opened.loaded.model), request.learning)
         training = request.training.of_loop()
         settings = (request.lambdas, request.learning, training, request.dam.controls, request.margin)

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import read_errors
 from headlens.findings.verdicts import (
-    VERDICTS_TOLD,
+    VERDICTS_KEY,
     known_verdicts,
     one_answer_after,
     one_answer_text,
@@ -324,7 +324,7 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
         ]
         for number, (x, y, colour, is_control, penalty) in enumerate(lines, 1):
             line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
-            # As a rim of those that would hide it.
+            # As a rim around the points that would hide it.
             above = sum(
                 len(y) == len(other[1]) and np.abs(y - other[1]).max() < _SAME_PLACE for other in lines[number:]
             )
@@ -360,7 +360,7 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
         maps: numbers from 0 to 1, or NaN, which is hatched, (layers or 1, heads, n, n); of many heads a layer has
             several rows.
         title: of the figure.
-        scale: its colours; a bar is drawn for those that are more than masked and not masked.
+        scale: its colours; a bar is drawn for scales of more than masked and not masked.
     """
     shared, heads = len(maps) == 1, maps.shape[1]
     # Few maps in a row are large ones.
@@ -400,7 +400,7 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
 
 
 def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
-    """Those that still lie in the folder of a run.
+    """The mask pictures that still lie in the folder of a run.
 
     Raises:
         InputError: if one cannot be read.
@@ -426,13 +426,13 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "the original model, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
         "`sparsity_texts` that of the positions of the texts, at their actual lengths. The difference is from "
         "`unmasked`, or from `plain` where the mask alone was trained, paired by example; verdicts are corrected for "
-        f"the number of masks (Holm). {VERDICTS_TOLD}"
+        f"the number of masks (Holm). {VERDICTS_KEY}"
     )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
 
 
 def dam_sentences(sweep: pd.DataFrame) -> list[str]:
-    """What is known of the task under each mask; of masks that were compared with nothing what they achieve.
+    """Sentences on the task under each mask: its verdict, or its metric where there is nothing to compare with.
 
     Args:
         sweep: rows of `sweep.csv`.
@@ -458,7 +458,7 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
 
 
 def penalty_sentences(positions: pd.DataFrame) -> list[str]:
-    """Says of which penalties every position that can be learned has one fate: such masks rank no positions.
+    """Sentences on penalties under which all learned positions are kept, or all masked: such masks rank no positions.
 
     Args:
         positions: rows of `positions.csv`.

@@ -75,7 +75,7 @@ class MaskCase:
 
     @property
     def name(self) -> str:
-        """Of its files, the same whenever the run is resumed, and no other case's."""
+        """Name of its files: unique to the case, and the same when the run is resumed."""
         words = (str(self.mask), self.diagonal, self.layers or "all", f"seed{self.seed}")
         fit = [re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words]
         # 0-2 and 0,2 read the same in a file's name.
@@ -98,7 +98,7 @@ class MaskCase:
 
     @property
     def positions(self) -> NamedMask:
-        """What says which positions are masked, whatever becomes of their scores."""
+        """The mask that says which positions are masked, whatever becomes of their scores."""
         return self.mask.mask if isinstance(self.mask, ZeroedScores) else self.mask
 
     @property
@@ -173,7 +173,7 @@ class MaskCase:
     def sparsity_of_texts(
         self, lengths: Mapping[int, int], books: Mapping[str, GraphCache], learned: MaskSource | None = None
     ) -> float:
-        """The same over the texts of a run, mean over texts.
+        """The share over the texts of a run, as the mean over texts.
 
         Args:
             lengths: how many texts there are of each number of tokens.
@@ -187,7 +187,7 @@ class MaskCase:
         return sum(masked) / max(sum(lengths.values()), 1)
 
     def degrees(self) -> dict[str, float | None]:
-        """Of patterns that are made of them, how many tokens are global, random, and near on each side.
+        """The numbers of global, random and neighbouring tokens of patterns that have such degrees.
 
         None of masks whose scores are 0, which are no points of a grid: other keys keep their weights.
         """

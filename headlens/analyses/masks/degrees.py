@@ -49,7 +49,7 @@ _EFFECT_WORDS = ("task", "layers", "kind")
 _EFFECT_NUMBERS = ("effect of one more token", "p", "positions it opens, %", "effect per 1 % of positions")
 _NOTHING = 1e-9  # of a text's positions
 _REGRESSED = [*BLOCK, "layers"]
-# What is told of the draws from one distribution.
+# Statistics of the draws from one distribution.
 SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
 _LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
 _LEARNED_LOOKS = {
@@ -246,7 +246,7 @@ def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:
 
 
 def _where(layers: object, *, diagonal: bool = True) -> list[str]:
-    """In which layers a mask holds, and whether it has the diagonal, where that has to be said."""
+    """The layers of a mask, and whether it has the diagonal, where that has to be said."""
     return [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
 
 
@@ -279,7 +279,7 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
 
 
 def effects_markdown(effects: pd.DataFrame) -> str:
-    """The same as a table for each model and metric."""
+    """The effects of degrees as a table for each model and metric."""
     parts = ["## What each degree of BigBird is worth [95 % interval]"]
     for (model, metric), rows in effects.groupby(["model", "metric"], sort=False):
         lines = []
@@ -372,7 +372,7 @@ def mask_words(row: Mapping[str, Any]) -> str:
 
 
 def spread_texts(row: Mapping[str, Any]) -> list[str]:
-    """What `SPREAD` names, of a row of the summary."""
+    """The columns `SPREAD` of a row of the summary, in words."""
     span = unsigned(f"{row['lowest']:.3f} to {row['highest']:.3f}")
     return [str(row["draws"]), unsigned(f"{row['mean']:.3f}"), f"{row['sd']:.4f}", span, str(row["different"])]
 

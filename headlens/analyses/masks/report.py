@@ -34,7 +34,7 @@ from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, tog
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    VERDICTS_TOLD,
+    VERDICTS_KEY,
     bound_text,
     foremost,
     known_verdicts,
@@ -75,7 +75,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
 
 
 def _drawn() -> dict[str, tuple[Callable[..., Figure | None], tuple[str, ...]]]:
-    """How every figure is drawn, and from which tables."""
+    """The function and the tables of every figure."""
     return {
         "patterns": (pattern_pictures, ("sparsity",)),
         "quality": (quality_by_pattern, ("masks",)),
@@ -168,7 +168,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "n tokens, `sparsity_texts` that share at the actual lengths of the texts."
         + (
             " `delta` is the difference from the same seeds without a mask. Verdicts, on masks of one seed, are "
-            f"corrected for the number of masks (Holm). {VERDICTS_TOLD}"
+            f"corrected for the number of masks (Holm). {VERDICTS_KEY}"
             if more
             else ""
         )

@@ -259,7 +259,7 @@ class MaskStudy:
                 yield _RANDOM_FILES.format(n=max(self.n, texts.longest))
 
     def _check(self, opened: OpenedTraining, planned: list[MaskCase], texts: StudyTexts) -> None:
-        """What is wrong with a mask is told before anything is trained."""
+        """Raises errors in masks before anything is trained."""
         for case in planned:
             source = case.source(texts.books)
             if isinstance(source, FiledMask):

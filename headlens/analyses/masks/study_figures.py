@@ -92,12 +92,12 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
-    """Those that tell of a model that sees all positions."""
+    """The rows of models that see all positions."""
     return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
 
 
 def of_kind(patterns: pd.Series, *kinds: Any, zeroed: bool = False) -> pd.Series[bool]:
-    """Tells which masks are of some kinds.
+    """Returns which masks are of the given kinds.
 
     Args:
         patterns: names of masks, a column `pattern`.
@@ -256,7 +256,7 @@ def is_grid(masks: pd.DataFrame) -> bool:
 
 
 def quality_figure(table: pd.DataFrame) -> Figure | None:
-    """The same from `means`, or from rows like them.
+    """Draws the metric over the share of masked positions, from `means` or rows like them.
 
     Graphs, which mask alike, are left to `quality_by_layers`, learned degrees to `quality_by_degrees`.
     """

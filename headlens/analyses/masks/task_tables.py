@@ -107,7 +107,7 @@ def _all_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
 
 def left_out(runs: Sequence[RecordedRun]) -> list[str]:
-    """What does not count, as an earlier run has the same trainings with other results; a sentence for each such run.
+    """A sentence for each run that does not count, because an earlier one has other results of the same trainings.
 
     Args:
         runs: of `headlens masks --task`.
@@ -130,7 +130,7 @@ def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
 
 
 def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
-    """Over the tasks, of every seed that all of them have."""
+    """The mean over the tasks, for every seed that all of them have."""
     values = rows.pivot_table(index="seed", columns="task", values="value").reindex(columns=list(tasks)).dropna()
     return values.mean(axis=1)
 

@@ -51,7 +51,7 @@ class ProbedSentence(NamedTuple):
 
     @property
     def of_uniform(self) -> ProbedSentence:
-        """The same sentence as a model would read it whose attention has learned nothing."""
+        """The same sentence under uniform attention, as of a model that has learned nothing."""
         return self._replace(maps=self.uniform)
 
 

@@ -40,7 +40,7 @@ def score_table(right: Floats, offset: int, draws: Draws) -> pd.DataFrame:
 
 
 def _share(records: Floats, weights: Floats) -> Floats:
-    """UAS of records (sentences, 2) of right and all words, under every weighting (replicates, sentences)."""
+    """Computes UAS from records (sentences, 2) of right and all words, for every weighting (replicates, sentences)."""
     right, words = (weights @ records).T
     with np.errstate(invalid="ignore"):
         shares: Floats = right / words

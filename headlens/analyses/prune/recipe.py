@@ -115,7 +115,7 @@ def _notes(
     if request.sweep.from_scratch:
         had = f"Models from scratch had {counted(scratch_updates, 'update')}"
         notes.append(f"{had}; use --training-args scratch-steps to give them as many as the original model had.")
-    # What holds of the unpruned model, too, is told of that alone.
+    # Notes that the unpruned model has, too, are not repeated.
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     # A model without heads has nothing to train that could tell examples apart.
     shortened = [without_advice(o.notes) if o.values and not o.left else o.notes for o in outcomes]

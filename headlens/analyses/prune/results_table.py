@@ -14,7 +14,7 @@ from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    VERDICTS_TOLD,
+    VERDICTS_KEY,
     foremost,
     gives_one_answer,
     known_verdicts,
@@ -108,7 +108,7 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
 
 
 def results_markdown(sweep: pd.DataFrame) -> str:
-    """The same as Markdown, one table per model, task and metric: numbers with their 95 % intervals.
+    """The results as Markdown, one table per model, task and metric: numbers with their 95 % intervals.
 
     Args:
         sweep: rows of `sweep.csv`, of one model or several.
@@ -152,7 +152,7 @@ def interval_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
 
 
 def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
-    """What a model has more than the unpruned one."""
+    """The difference between a model and the unpruned one."""
     value, low, high, p_value = (float(row[f"{init}_{name}"]) for name in DIFFERENCE)
     p_holm = float(row["p_holm"]) if init == TRAINED else np.nan
     return difference_text(value, low, high, p_value, p_holm=p_holm, digits=digits)
@@ -174,7 +174,7 @@ def _overview(
     runs: Sequence[RecordedRun],
     about: str,
 ) -> PageTable:
-    """A table of what there is to say of a table of every run."""
+    """A page table of the records that `of` makes of a table of every run."""
     records = [run_label(run, runs) | record for run, rows in tables_of(runs, table) for record in of(rows)]
     return page_table(title, records, about)
 
@@ -185,7 +185,7 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
         "From most heads to fewest (encoder/decoder/cross): the task with a trained model whose heads were pruned, and "
         "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model). "
         "Differences from the unpruned model are paired by example. Verdicts are on the pruned models, corrected for "
-        f"the number of them (Holm). {VERDICTS_TOLD}"
+        f"the number of them (Holm). {VERDICTS_KEY}"
     )
     return _overview("Heads left and what they achieve", "sweep", _results, runs, about)
 

@@ -204,7 +204,7 @@ class GateSweep:
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
     def _measured(self, model: PreTrainedModel, baseline: Baseline | None = None) -> PenaltyOutcome:
-        """What an outcome has of the metrics and roles of a model; as the model before it was pruned."""
+        """Measures a model and names the roles of its heads; the outcome has the name of the unpruned model."""
         measured = self.trainings.compared(self.loaded, self.training_set, model, baseline)
         roles, role_notes = self._roles(model)
         return PenaltyOutcome(UNPRUNED, roles=roles, **vars(replace(measured, notes=[*measured.notes, *role_notes])))

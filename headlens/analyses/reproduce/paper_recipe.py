@@ -63,7 +63,7 @@ class Step:
         return [value for value in values if isinstance(value, str)]
 
     def filled(self, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Its options with what earlier steps left.
+        """Its options, with the folders and models of earlier steps filled in.
 
         Args:
             folders: by the names of steps.
@@ -82,7 +82,7 @@ class Step:
 
     @property
     def references(self) -> set[str]:
-        """Names of the earlier steps whose folders it takes something of."""
+        """Names of the earlier steps from whose folders it reads."""
         return {match[1] for text in self.texts() for match in _FOLDER_OF.finditer(text)}
 
     @property
@@ -136,12 +136,12 @@ class PaperRecipe:
 
 
 def recipe_names() -> list[str]:
-    """Of the recipes that come along."""
+    """Names of the bundled recipes."""
     return sorted(file.stem for file in _FOLDER.glob("*.toml"))
 
 
 def packaged(name: str) -> Path | None:
-    """The file of a recipe that comes along; None if there is none of that name."""
+    """The file of a bundled recipe; None if there is none of that name."""
     return _FOLDER / f"{name}.toml" if name in recipe_names() else None
 
 
@@ -149,7 +149,7 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
     """A recipe and its text.
 
     Args:
-        name: of one that comes along, or a TOML file of somebody's own.
+        name: of a bundled recipe, or the path of a TOML file.
 
     Raises:
         OptionError: if there is none, or what it says cannot be read.

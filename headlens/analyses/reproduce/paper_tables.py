@@ -80,7 +80,7 @@ class ComparedRow:
 
 @dataclass(frozen=True)
 class CellSource:
-    """Where the number of ours for a cell comes from.
+    """Where our number for a cell comes from.
 
     Args:
         step: the run; empty where nothing is run for it.

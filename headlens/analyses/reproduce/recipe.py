@@ -72,7 +72,7 @@ class ReproduceRun:
         return {**paper, **tables, "not_run": self.missing, "notes": self.notes}
 
 
-def asked_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
+def requested_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
     """Returns the recipe that a request names, the small one where it asks for that, and the text of its file.
 
     Raises:
@@ -104,14 +104,14 @@ def run_reproduce(
     Args:
         request: which recipe.
         reporter: shows progress of what is done here.
-        announce: is told of every step before it begins: its number of how many, and what it is for.
+        announce: called before every step with its number, the number of steps, and what it is for.
         quiet: whether the commands of the steps print nothing.
 
     Raises:
         HeadlensError: if a step fails; what was done is kept, and `--resume` goes on from there.
     """
     del reporter
-    recipe, _ = asked_recipe(request)
+    recipe, _ = requested_recipe(request)
     place = request.place
     with RunFolder.create(
         place.out, command="reproduce", model=recipe.name, overwrite=place.overwrite, resume=place.resume

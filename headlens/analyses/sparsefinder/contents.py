@@ -1,4 +1,4 @@
-"""What is found of words: tags in clusters, pairs of tags in graphs, mentions and their antecedents.
+"""What clusters and graphs hold: tags in clusters, pairs of tags in graphs, mentions and their antecedents.
 
 Treviso et al. (2022, section 6) look at what clusters hold by parts of speech; which of these attend to each other
 follows, in the graph of entmax itself and in the one that clusters predict.
@@ -75,7 +75,7 @@ def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, cluste
 def information(contents: pd.DataFrame) -> pd.Series[float]:
     """Share of a token's tag that its cluster tells: I(tag; cluster) / H(tag) of every head, from 0 to 1.
 
-    Queries and keys count together, without special tokens and those of which nobody says what they are. The mutual
+    Queries and keys count together, without special tokens and tokens of no known part of speech. The mutual
     information is corrected for what chance gives in so few tokens, (tags - 1)(clusters - 1) / 2 n nats (Miller 1955),
     and not below 0.
 

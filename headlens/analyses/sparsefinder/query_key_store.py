@@ -370,7 +370,7 @@ def collect(
 
 
 def token_tags(row: EncodedSequence) -> list[str]:
-    """Universal part of speech of the word that every token is of; `special`, and `unknown` where nobody says."""
+    """Universal part of speech of the word that every token is of; `special`, and `unknown` without a tag."""
     tag_of_unit: dict[int, str] = {}
     for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
         # Of several words in one unit, as in German "zum", the first counts.

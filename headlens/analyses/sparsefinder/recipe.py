@@ -216,7 +216,7 @@ def _restricted(
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:
-    """What a reader of the tables should know, and which of them there are not."""
+    """Notes for a reader of the tables, and which tables are missing."""
     gold = tables["heads"].groupby("stack", sort=False)["sparsity"].mean()
     notes = [
         f"Measured on {counted(sentences, 'sentence')} " + (f"of {dev}." if dev else "that were held out."),

@@ -11,7 +11,7 @@ import pandas as pd
 from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures
 from headlens.errors import counted
 from headlens.findings.verdicts import (
-    VERDICTS_TOLD,
+    VERDICTS_KEY,
     foremost,
     gives_one_answer,
     has_no_verdicts,
@@ -115,7 +115,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The task with attention restricted to predicted graphs, with 95 % intervals. Differences from entmax itself "
-        f"are paired by example; verdicts are corrected for the number of graphs (Holm). {VERDICTS_TOLD}"
+        f"are paired by example; verdicts are corrected for the number of graphs (Holm). {VERDICTS_KEY}"
     )
     return tables + ([page_table("A task over predicted graphs", tasks, about)] if tasks else [])
 
@@ -145,7 +145,7 @@ def _heads(run: RecordedRun) -> HeadFacts:
 
 
 def task_sentences(metrics: pd.DataFrame) -> list[str]:
-    """What is known of the task over the sparsest graphs that lose less than the margin, or for want of any of others.
+    """Sentences on the task over the sparsest graphs that lose less than the margin, or over others where none does.
 
     Args:
         metrics: rows of `metrics.csv`.

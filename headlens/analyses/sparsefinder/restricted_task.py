@@ -52,7 +52,7 @@ class Sparsity:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Forgets what was counted inside if it fails: it will be repeated in parts, for want of memory."""
+        """Discards the counts of the block if it fails, because it is repeated in parts where memory was too small."""
         before = dict(self._sums)
         try:
             yield
