@@ -29,7 +29,7 @@ _PIPE = 140  # columns: the widest table
 
 
 class Forecast:
-    """Tells once how long work takes as a whole, by the first part of it that took a second or more.
+    """Estimates once how long work takes as a whole, from its first part that took a second or more.
 
     Steps that come at once were done before the run was interrupted, and tell nothing about time.
 

@@ -334,7 +334,7 @@ def is_text(path: str | Path) -> bool:
 
 
 def _no_file(path: Path) -> CorpusError:
-    """Tells what to give in the place of a folder: some of the files in it that can be read, else what can be."""
+    """Returns the error for a missing file, or for a folder, with files in it that can be read."""
     if not path.is_dir():
         return CorpusError("no such file.", SOURCES, path=path)
     try:

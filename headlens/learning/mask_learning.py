@@ -106,7 +106,7 @@ class LearnedMaskResult:
 
     @contextmanager
     def hardened(self) -> Iterator[None]:
-        """Inside, the model runs under the mask in its final form: positions are masked or not, without noise.
+        """Runs the model inside `with` under the mask in its final form: positions are masked or not, without noise.
 
         What was added to the scores is the mask of a file then, as every other command takes it. Where noise is drawn
         `always`, every forward pass draws a mask, in the same way each time.

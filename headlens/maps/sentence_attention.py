@@ -105,7 +105,7 @@ def collect_attention(
 
 
 def sink_notes(maps: Iterable[npt.ArrayLike]) -> list[str]:
-    """Says that rows of maps, (..., query, key) with NaN for heads that there are not, add up to less than 1."""
+    """The note that rows of maps, (..., query, key) with NaN for missing heads, add up to less than 1."""
     least = min(
         (float(np.nan_to_num(np.sum(weights, -1), nan=1).min()) for weights in map(np.asarray, maps)), default=1.0
     )

@@ -113,7 +113,7 @@ class Metric(ABC):
         """Sums of one call, the head first: integers for counts, `view.sums_dtype` for the rest."""
 
     def null(self, view: NullView) -> Mapping[str, Tensor]:
-        """The same sums of the null head, which gives the same weight to every token that a query may see.
+        """Sums as of `measure` for the null head, which gives the same weight to every token that a query may see.
 
         A share says little without them: the longest word, which gets the most weight of uniform attention, is often
         the rarest. They are asked for where a column is declared with `null=True`; a run tells which metrics have none.

@@ -93,7 +93,7 @@ class Norms(MeanMetric):
         return sums | {"idle.x": idle, "idle.n": queries.real.sum().expand(idle.shape)}
 
     def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
-        """Says where norms are not known."""
+        """The note on sites where norms are not known."""
         unknown = [str(site) for site in sites if site not in sums]
         if not unknown:
             return []

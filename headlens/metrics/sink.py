@@ -42,7 +42,7 @@ class LearnedSink(MeanMetric):
         return ratio_sums("to_sink", view, 1 - view.to_tokens, view.queried.queries.real)
 
     def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
-        """Says what the other numbers are about."""
+        """The note on what the other numbers are about."""
         if not sums:
             return []
         shares = [float(share) for site_sums in sums.values() for share in ratio_mean("to_sink", site_sums)]

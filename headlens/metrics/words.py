@@ -315,7 +315,7 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, all
 def _targets(
     weights: Tensor, chosen: GatherPlan, piece: Tensor | None, *, others: bool, allowed: Tensor | None
 ) -> Tensor:
-    """The same for words of one token, or for words of several, whose further tokens `piece` has."""
+    """First token of the most attended word of every row; `piece` has the further tokens of words of several."""
     _, n_heads, n_queries, n_keys = weights.shape
     flat = weights.reshape(-1, n_keys)
 
@@ -335,7 +335,7 @@ def _targets(
 
 
 def _largest_word(rows: Tensor, chosen: GatherPlan, *, others: bool, allowed: Tensor | None) -> Tensor:
-    """The same for rows (rows, heads, key), which are changed: the only tokens of words as they are, sums of others."""
+    """First token of the most attended word of every row, of (rows, heads, key); `rows` is changed."""
     alone, first, parts, slot, shared = chosen.columns
     kind = exact_type(rows)
     sums = rows.new_zeros(*rows.shape[:2], first.shape[1] + 1, dtype=kind)

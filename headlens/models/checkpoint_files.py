@@ -53,7 +53,7 @@ class CheckpointFiles:
 
     @property
     def trusting(self) -> dict[str, Any]:
-        """The same for what may run code: arguments of `from_pretrained`."""
+        """Arguments with which `from_pretrained` fetches what may run code."""
         return {**self.arguments, "trust_remote_code": self.trusts_code}
 
     def path(self, name: str) -> Path | None:

@@ -128,7 +128,7 @@ def cancelling(rows: pd.DataFrame) -> Marks:
 
 
 def same_output(count: int) -> str:
-    """Says that all outputs of a model are identical, so that nothing that was measured is about inputs."""
+    """The note that all outputs of a model are identical, so that nothing that was measured is about inputs."""
     return (
         f"{SAME_OUTPUT} (all {count:,} are identical, but for rounding): these numbers are of one constant output, and "
         "their intervals tell nothing about other texts."

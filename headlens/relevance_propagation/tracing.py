@@ -114,7 +114,7 @@ def _flat(args: Arguments) -> Iterator[Any]:
 
 @contextmanager
 def kept_as_a_whole(model: nn.Module, tracer: Tracer) -> Iterator[None]:
-    """Inside, modules that are one function made of several operations hand relevance on unchanged."""
+    """Makes modules that are one function of several operations hand relevance on unchanged inside `with`."""
     with ExitStack() as undo:
         for module in model.modules():
             if is_identity_op(module):

@@ -55,13 +55,13 @@ class SiteHeads:
         return (set(range(self.heads)) - set(self.left)) | set(self.masked)
 
     def reduced(self, cut: Collection[int], dead: Collection[int]) -> SiteHeads:
-        """The same layer with these of its heads cut out and all that are `dead` silent; others keep their factors."""
+        """The layer with these of its heads cut out and all that are `dead` silent; others keep their factors."""
         scales = tuple(x for h, x in zip(self.left, self.scales, strict=False) if h not in cut)
         left = tuple(h for h in range(self.heads) if h not in cut)
         return replace(self, left=left, masked=tuple(sorted(set(dead) - set(cut))), scales=scales)
 
     def scaled(self, factors: Sequence[float]) -> SiteHeads:
-        """The same layer with heads scaled further, by a factor for every head in `left`; by none of them for 1."""
+        """The layer with heads scaled further by a factor for every head in `left`; unchanged without factors."""
         if not factors:
             return self
         present = self.scales or (1.0,) * len(self.left)

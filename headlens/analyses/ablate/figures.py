@@ -60,7 +60,7 @@ _LETTERS = 20  # of a strategy's name
 
 
 def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure | None:
-    """By how much a metric changes without each head, in colours that have 0 in their middle, one scale for all models.
+    """Draws the change in a metric without each head, in colours with 0 in the middle and one scale for all models.
 
     Cells that are large enough hold the difference and half the width of its paired 95 % interval; a dot marks heads
     whose difference is significant after Holm's correction, all others are pale. Red is worse.
@@ -76,7 +76,7 @@ def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure |
 
 
 def side_by_side(ablation: pd.DataFrame) -> Figure | None:
-    """The same colours and dots with two models, or the stacks of one, beside each other, too small for numbers.
+    """Draws the colours and dots with two models, or the stacks of one, beside each other, too small for numbers.
 
     Args:
         ablation: rows of `ablation.csv`; those of each head alone are left out.

@@ -304,7 +304,7 @@ def check_effect(records: HeadRecords, *, counts: bool = False, constant: bool =
 
 @dataclass
 class InterimHeads:
-    """Tells the heads that change a metric most on the examples done so far: after a tenth of these, and after half.
+    """Shows which heads change a metric most on the examples done so far: after a tenth of these, and after half.
 
     A sweep that is over in `LONG` seconds tells nothing, nor do fewer than `FEWEST` examples.
 
@@ -329,7 +329,7 @@ class InterimHeads:
         self._left = [0.1, 0.5]  # shares of the examples after which it is shown
 
     def __call__(self, records: HeadRecords) -> None:
-        """Looks at the records, and tells the heads if it is time."""
+        """Looks at the records, and shows the heads if it is time."""
         done = int(records.there.sum())
         passed = [share for share in self._left if done >= max(share * self.total, FEWEST)]
         self._left = self._left[len(passed) :]

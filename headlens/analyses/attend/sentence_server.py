@@ -91,7 +91,7 @@ class SentenceServer(ThreadingHTTPServer):
         return attention_page(title, view, {"limit": LONGEST_TEXT, "translated": translated}).encode()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of browsers that left before their answer."""
+        """Logs nothing about browsers that left before their answer."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -130,7 +130,7 @@ class _InTime(RawIOBase):
         self.connection, self.end = connection, time.monotonic() + seconds
 
     def readable(self) -> bool:
-        """Tells BufferedReader that it can be read."""
+        """Returns True: BufferedReader may read it."""
         return True
 
     def readinto(self, buffer: Any) -> int:

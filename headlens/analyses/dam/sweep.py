@@ -145,7 +145,7 @@ class DamSweep:
         return replace(plain, checkpoint=self.trainings.saved(self.loaded, model, UNMASKED))
 
     def _control(self, name: str, compared: MaskOutcome, baseline: Baseline) -> MaskOutcome:
-        """The same mask without the diagonal; its metrics also less those of the run with it."""
+        """Measures the same mask without the diagonal, also as a difference from the run with it."""
         assert compared.penalty is not None
         options = replace(self.options, mask=replace(self.options.mask, diagonal=False))
         outcome = replace(self, options=options)._learned(name, compared.penalty, baseline)

@@ -186,7 +186,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 
 def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Of every task: no mask, the best and the worst mask of the layers it holds in, and what is known of the sparsest.
+    """Sentences for every task: no mask, the best and worst mask in the same layers, and the verdict on the sparsest.
 
     Args:
         tables: `masks` and `draws`, as far as there.

@@ -87,7 +87,7 @@ _UNSETTLED = 0.1  # share of the heads from which on a note is due
 def under(
     model: PreTrainedModel, case: MaskCase, books: Books, learned: MaskSource | None = None
 ) -> Iterator[MaskEdit | None]:
-    """Inside, a model runs under the mask of a case, or without the attention that it takes away.
+    """Runs a model inside `with` under the mask of a case, or without the attention that it takes away.
 
     A model without some of its layers is another model, see `fine_tuned`.
 
@@ -365,7 +365,7 @@ def learning(case: MaskCase, study: StudyRequest, texts: StudyTexts, n: int) -> 
 def spanned(
     case: MaskCase, training_set: TrainingSet, learned: LearnedMaskResult | None
 ) -> AbstractContextManager[object]:
-    """Inside, weights within a learned mask are multiplied by its numbers, where these are not 0 and 1 alone."""
+    """Multiplies weights inside `with` by the numbers of a learned mask, where these are not 0 and 1 alone."""
     if learned is None or not isinstance(case.mask, LearnedSpans):
         return nullcontext()
     return EditedModel(training_set.task.network(learned.model), learned.mask).eval().opened()

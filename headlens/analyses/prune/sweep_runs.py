@@ -120,7 +120,7 @@ def snapshots(runs: Sequence[GatedRun], most: int = 5) -> list[int]:
 
 
 def _moved(run: GatedRun) -> Grid:
-    """By how much gates moved until each logged update, in all."""
+    """The total change of gates up to each logged update."""
     table = run.rows.assign(gate=float_column(run.rows, "gate")).pivot_table(
         index="step", columns=["stack", "layer", "head"], values="gate", dropna=False
     )

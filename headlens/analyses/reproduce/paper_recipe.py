@@ -121,7 +121,7 @@ class PaperRecipe:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     def small(self) -> PaperRecipe:
-        """The same path on what comes along with headlens, in minutes, with tables of its own.
+        """The same steps on bundled models and data, in minutes, with tables of their own.
 
         Numbers of steps that are otherwise than in the whole recipe do not stand in the paper's tables.
         """

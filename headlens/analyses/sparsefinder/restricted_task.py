@@ -198,7 +198,7 @@ class WeightSparsity(Edit, Observer):
 
 
 def tokens_of(context: CallContext, mask: Tensor | None, *, written: bool) -> tuple[Tensor, Tensor]:
-    """Tells which queries and keys are tokens: bool, `(batch, query)` and `(batch, key)`.
+    """Returns which queries and keys are tokens: bool, `(batch, query)` and `(batch, key)`.
 
     Args:
         context: the call.
