@@ -226,7 +226,7 @@ def forget(folder: Path, *patterns: str) -> None:
 
 
 def run_name(strength: float) -> str:
-    """The name of a run with this λ."""
+    """The name of a run in tables and folders, from its λ."""
     short = f"{strength:.10g}"
     return f"penalty-{short if float(short) == strength else repr(strength)}"
 

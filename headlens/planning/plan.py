@@ -149,7 +149,7 @@ class Planner(Plan):
 
     @property
     def batch_tokens(self) -> int:
-        """Tokens of a batch by default."""
+        """Tokens of a batch where the options do not say how many."""
         return batch_tokens_of(self.models[0].model.device)
 
     def corpus(self, spec: str, options: CorpusOptions) -> DataSize:

@@ -145,7 +145,7 @@ class Unchanged(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, None]:
-        """Multiplies the ratio by y / x."""
+        """Multiplies the incoming ratio by y / x, which gives that of x."""
         return ratio * ctx.saved_tensors[0], None
 
 

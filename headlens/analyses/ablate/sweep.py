@@ -238,7 +238,7 @@ def sweep_batch(
 
 
 def suitable_tokens(model: PreTrainedModel, task: Task, heads: int) -> int:
-    """Tokens of a batch by default."""
+    """Tokens of a batch where the options do not say how many."""
     if task.generates or not heads:
         return WHOLE
     return BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["other"])

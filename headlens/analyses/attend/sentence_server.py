@@ -242,7 +242,7 @@ def open_server(
     is_run = (folder / RUN_FILE).is_file() and not (folder / "config.json").exists()
     run = read_recorded(folder, folder.name) if is_run else None
     attend_request = AttendRequest(request.source, mask=request.mask, model_options=request.model_options)
-    attend_request = attend_request if run is None else _asked_by(run, request)
+    attend_request = attend_request if run is None else _recorded_request(run, request)
     models = []
     for name in filter(None, (attend_request.model, attend_request.second)):
         with reporter.status(f"loading {name}"):
@@ -255,7 +255,7 @@ def open_server(
     )
 
 
-def _asked_by(run: RecordedRun, request: ServeRequest) -> AttendRequest:
+def _recorded_request(run: RecordedRun, request: ServeRequest) -> AttendRequest:
     """What a run asked of its model, or of its first two models.
 
     Raises:

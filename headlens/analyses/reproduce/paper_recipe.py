@@ -136,7 +136,7 @@ class PaperRecipe:
 
 
 def recipe_names() -> list[str]:
-    """Names of the bundled recipes."""
+    """Names of the recipes that come with headlens, in alphabetical order."""
     return sorted(file.stem for file in _FOLDER.glob("*.toml"))
 
 
