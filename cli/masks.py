@@ -48,7 +48,7 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
 
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
-    from headlens.analyses.masks.degrees import SPREAD, draw_summary, mask_words, spread_texts
+    from headlens.analyses.masks.degree_tables import SPREAD, draw_summary, mask_words, spread_texts
     from headlens.analyses.masks.study_figures import has_delta, means
     from headlens.pages.formatting import DELTA, share_text, value_text
     from headlens.pages.page_tables import summary_table

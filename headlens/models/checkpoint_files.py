@@ -12,20 +12,15 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
 from headlens.errors import ModelError, counted
-from headlens.models.loading_errors import first_line
 from headlens.nested_text import conform, parse_json
 from headlens.unchanged_files import file_hashes
 from headlens.weights.head_map import FILE
 
 # Names of configurations and tokenizers of all kinds.
 _SETTINGS = ("*config*.json", "*token*", "*vocab*", "merges.txt", "*.model", "*.spm", "*.bpe", FILE)
-
-# Where vocabularies are kept, besides the files that a tokenizer's class names itself.
-_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 
 
 @dataclass(frozen=True)
@@ -117,32 +112,3 @@ class CheckpointFiles:
         with suppress(OSError, ValueError):
             return None if file is None else parse_json(file.read_text(encoding="utf-8"))
         return None
-
-
-def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
-    """The tokenizer of a checkpoint; None if it has none, as with models of images or sound.
-
-    transformers makes up a tokenizer with an empty vocabulary where there is none: every word would be an unknown
-    one, in silence. So a tokenizer without a file of its own does not count.
-
-    Raises:
-        ModelError: if there is a tokenizer that cannot be read.
-    """
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(files.place, **files.trusting)
-    except Exception as error:
-        # Tokenizers raise everything from KeyError to a bare Exception, for missing files and for broken ones.
-        if (file := next(filter(files.path, _VOCABULARIES), None)) is None:
-            return None
-        raise ModelError(
-            f"{files.place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
-            f"Look at its {file}; it may be damaged, or may need a package that is not installed.",
-        ) from error
-    longest = tokenizer.model_max_length
-    if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest > 0:
-        raise ModelError(
-            f"{files.place}: the model_max_length of its tokenizer is {longest!r}, which is not a number of tokens.",
-            "Correct it in tokenizer_config.json.",
-        )
-    names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
-    return tokenizer if not names or any(map(files.path, (*_VOCABULARIES, *names))) else None

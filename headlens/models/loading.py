@@ -33,13 +33,13 @@ from headlens.languages import (
     writes_lower_case,
 )
 from headlens.models import checkpoint_settings
-from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
+from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
 from headlens.models.given_models import check_weights_at_hand
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.tokenizer_file import follow_file
+from headlens.models.tokenizer_loading import follow_file, load_tokenizer
 from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
 from headlens.unchanged_files import unchanged

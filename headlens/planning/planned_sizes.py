@@ -19,10 +19,11 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.learning.new_models import PREFIX, shape_of
-from headlens.models.checkpoint_files import CheckpointFiles, load_tokenizer
+from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.loading import choose_device, load, local_or_hub, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
+from headlens.models.tokenizer_loading import load_tokenizer
 from headlens.options import DEMO
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task

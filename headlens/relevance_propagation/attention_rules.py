@@ -16,8 +16,8 @@ from headlens.attention.model_normalizer import attention_of
 from headlens.attention.normalizers import CallNormalizer, ModelNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site
 from headlens.errors import UnsupportedModelError
-from headlens.relevance_propagation.alpha_beta import explicit_attention
-from headlens.relevance_propagation.gradient_rules import Read, on_gradient, times
+from headlens.relevance_propagation.alpha_beta_rule import explicit_attention
+from headlens.relevance_propagation.epsilon_rule import Read, on_gradient, times
 from headlens.relevance_propagation.tracing import Tracer
 
 # constant: all relevance goes to the values; halves: products are shared, the softmax is linearised.

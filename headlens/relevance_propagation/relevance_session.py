@@ -18,7 +18,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import ModelError, SelfCheckError
 from headlens.models.freezing import frozen
-from headlens.relevance_propagation.alpha_beta import AlphaBetaRules
+from headlens.relevance_propagation.alpha_beta_rule import AlphaBetaRules
 from headlens.relevance_propagation.attention_rules import (
     AttentionRule,
     HeadOutputs,
@@ -26,7 +26,7 @@ from headlens.relevance_propagation.attention_rules import (
     magnitudes,
     normalizer_of,
 )
-from headlens.relevance_propagation.gradient_rules import ConservationLedger, GradientRules, PlainGradient, Read, times
+from headlens.relevance_propagation.epsilon_rule import ConservationLedger, GradientRules, PlainGradient, Read, times
 from headlens.relevance_propagation.relevance_options import Rule
 from headlens.relevance_propagation.targets import Target
 from headlens.relevance_propagation.tracing import Tracer, kept_as_a_whole
@@ -92,7 +92,7 @@ class RelevanceSession(ReversibleContext):
     - `epsilon`: R_u = sum_v W_uv u / v · R_v (Bach et al. 2015, equation 58, with a vanishing epsilon) and constant
       attention weights (Ali et al. 2022). What arrives at embeddings and biases is what started, which is checked.
     - `attnlrp`: the same with halves for products and a linearised softmax (Achtibat et al. 2024).
-    - `alpha-beta`: the rule of Voita et al.'s own code (`headlens.relevance_propagation.alpha_beta`); slow, for
+    - `alpha-beta`: the rule of Voita et al.'s own code (`headlens.relevance_propagation.alpha_beta_rule`); slow, for
       small inputs.
     - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, the absolute
       value of its sum over neurons (Michel et al. 2019, with the target in place of the loss).

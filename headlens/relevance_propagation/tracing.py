@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from headlens.attention.install import put
 from headlens.errors import UnsupportedModelError
-from headlens.relevance_propagation.gradient_rules import (
+from headlens.relevance_propagation.epsilon_rule import (
     Arguments,
     Function,
     GradientRules,

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import Identity, functional
 
 from headlens.errors import UnsupportedModelError
-from headlens.relevance_propagation.alpha_beta import AlphaBetaRules
-from headlens.relevance_propagation.gradient_rules import ConservationLedger, GradientRules
+from headlens.relevance_propagation.alpha_beta_rule import AlphaBetaRules
+from headlens.relevance_propagation.epsilon_rule import ConservationLedger, GradientRules
 from headlens.relevance_propagation.tracing import Tracer
 
 X = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.masks.cases import MaskCase, cases
-from headlens.analyses.masks.degrees import degree_effects
+from headlens.analyses.masks.degree_tables import degree_effects
 from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy

@@ -9,16 +9,8 @@ import pandas as pd
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.degrees import (
-    draw_summary,
-    draws_markdown,
-    effects_markdown,
-    learned_degrees,
-    learned_spans,
-    mask_words,
-    quality_by_degrees,
-    quality_of_draws,
-)
+from headlens.analyses.masks.degree_figures import learned_degrees, learned_spans, quality_by_degrees, quality_of_draws
+from headlens.analyses.masks.degree_tables import draw_summary, draws_markdown, effects_markdown, mask_words
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,

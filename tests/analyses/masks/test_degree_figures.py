@@ -11,13 +11,8 @@ from drawn_words import check_edges
 from made_runs import HOSTILE
 from scipy import stats
 
-from headlens.analyses.masks.degrees import (
-    degree_effects,
-    effects_markdown,
-    learned_degrees,
-    learned_spans,
-    quality_by_degrees,
-)
+from headlens.analyses.masks.degree_figures import learned_degrees, learned_spans, quality_by_degrees
+from headlens.analyses.masks.degree_tables import degree_effects, effects_markdown
 from headlens.pages.formatting import value_text
 from headlens.tables.mask_tables import EFFECTS
 

@@ -10,14 +10,8 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
-from headlens.analyses.masks.degrees import (
-    degree_effects,
-    draw_summary,
-    draws_markdown,
-    mask_words,
-    quality_by_degrees,
-    quality_of_draws,
-)
+from headlens.analyses.masks.degree_figures import quality_by_degrees, quality_of_draws
+from headlens.analyses.masks.degree_tables import degree_effects, draw_summary, draws_markdown, mask_words
 from headlens.analyses.masks.study_figures import is_grid
 from headlens.tables.mask_tables import GRID
 

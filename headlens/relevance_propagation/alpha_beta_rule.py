@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from headlens.attention.edits_and_observers import CallContext
 from headlens.errors import UnsupportedModelError
-from headlens.relevance_propagation.gradient_rules import (
+from headlens.relevance_propagation.epsilon_rule import (
     Arguments,
     ConservationLedger,
     Function,

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from headlens.errors import UnsupportedModelError
-from headlens.relevance_propagation.alpha_beta import AlphaBetaRules, distribute, rescale
-from headlens.relevance_propagation.gradient_rules import ConservationLedger
+from headlens.relevance_propagation.alpha_beta_rule import AlphaBetaRules, distribute, rescale
+from headlens.relevance_propagation.epsilon_rule import ConservationLedger
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.tracing import Tracer
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headlens.errors import UnsupportedModelError
-from headlens.relevance_propagation.gradient_rules import (
+from headlens.relevance_propagation.epsilon_rule import (
     ConservationLedger,
     ConstantDeviation,
     GradientRules,

@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer.json as it stands, where transformers rebuilds parts of it.
+"""Loads the tokenizer of a checkpoint, with the tokenizer.json as it stands where transformers rebuilds parts of it.
 
 transformers 5 takes the vocabulary of tokenizer.json, and gives it the normaliser, pre-tokeniser and post-processor of
 the class that tokenizer_config.json or config.json names, whatever the file has: digits, letters and special tokens
@@ -14,10 +14,15 @@ from typing import Any
 
 import transformers
 from tokenizers import AddedToken, Tokenizer
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from headlens.errors import ModelError
+from headlens.models.checkpoint_files import CheckpointFiles
+from headlens.models.loading_errors import first_line
 from headlens.nested_text import parse_json
 
+# Where vocabularies are kept, besides the files that a tokenizer's class names itself.
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 # Settings of tokenizer_config.json that go before tokenizer.json, as in transformers 4: attributes of BertNormalizer.
 _BERT = {
@@ -32,6 +37,35 @@ _TRIED = (
     " The THE the  İstanbul'da naïve 東京へ行く 한국어 Straße\n«oui» … $3.50 x=y+1 🙂 #tag user@example.org ",
     f"{'supercalifragilistic' * 6} aaaaaaaaaa 0123456789",
 )
+
+
+def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a checkpoint; None if it has none, as with models of images or sound.
+
+    transformers makes up a tokenizer with an empty vocabulary where there is none: every word would be an unknown
+    one, in silence. So a tokenizer without a file of its own does not count.
+
+    Raises:
+        ModelError: if there is a tokenizer that cannot be read.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(files.place, **files.trusting)
+    except Exception as error:
+        # Tokenizers raise everything from KeyError to a bare Exception, for missing files and for broken ones.
+        if (file := next(filter(files.path, _VOCABULARIES), None)) is None:
+            return None
+        raise ModelError(
+            f"{files.place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
+            f"Look at its {file}; it may be damaged, or may need a package that is not installed.",
+        ) from error
+    longest = tokenizer.model_max_length
+    if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest > 0:
+        raise ModelError(
+            f"{files.place}: the model_max_length of its tokenizer is {longest!r}, which is not a number of tokens.",
+            "Correct it in tokenizer_config.json.",
+        )
+    names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
+    return tokenizer if not names or any(map(files.path, (*_VOCABULARIES, *names))) else None
 
 
 def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[str, Any]) -> list[str]:
