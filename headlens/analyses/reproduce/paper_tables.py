@@ -11,7 +11,15 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from headlens.analyses.reproduce import paper_cells
+from headlens.analyses.reproduce.paper_cells import (
+    ENDS,
+    ComparedColumn,
+    matching,
+    mean_of,
+    measured_number,
+    published_cell_text,
+    read_frame,
+)
 from headlens.errors import read_errors
 from headlens.nested_text import conform
 from headlens.pages.formatting import NOTHING, difference_text, escaped
@@ -21,40 +29,6 @@ from headlens.tables.reproduce_tables import COMPARISON
 NOT_RUN = "not run here; needs"
 _REMARKS = "remarks"
 Source = Literal["paper", "slides"]
-
-
-@dataclass(frozen=True)
-class ComparedColumn:
-    """A column of a paper's table, and where the numbers of our run for it are.
-
-    Args:
-        name: as the table has it.
-        value: a column of the file of the table, or a text of several, such as `{heads_encoder}/{heads_cross}`.
-        where: cells of the rows of the file that count, by column; an empty text for an empty cell, `*` in a text for
-            anything, `{NAME}` at its beginning for the folder of a step.
-        pick: of several rows the `first`, the one with the `largest` or `smallest` value, the `mean` of their values,
-            the mean over `seeds` with Student's t interval, or their `count`.
-        scale: what our numbers are multiplied by, such as 100 where the paper has percents.
-        digits: decimals.
-        interval: whether the file's interval is one of this value.
-        step, file: of the numbers, where they are not those of the table.
-        needs: what is missing for numbers of ours; empty if nothing is.
-        steps: runs over which the number is a mean, with the metric of each, and the interval of independent numbers.
-        against: another column; agreement says whether differences from it have the paper's sign.
-    """
-
-    name: str
-    value: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    pick: Literal["first", "largest", "smallest", "mean", "seeds", "count"] = "first"
-    scale: float = 1.0
-    digits: int = 1
-    interval: bool = True
-    step: str = ""
-    file: str = ""
-    needs: str = ""
-    steps: Mapping[str, str] = field(default_factory=dict)
-    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -179,7 +153,7 @@ class ComparedTable:
             runs: the folder that has a folder for each run.
             missing: of runs that were not made, what they would need, by their names.
         """
-        read = cache(paper_cells.read_frame)
+        read = cache(read_frame)
 
         def ours(row: ComparedRow, column: ComparedColumn) -> dict[str, Any]:
             numbers = []
@@ -188,18 +162,18 @@ class ComparedTable:
                     return {"not_run": f"needs {needs}"}
                 path, wrong = runs / source.step / source.file, f"does not have what {self.title!r} asks for"
                 with read_errors(path, wrong, "Correct the table in the recipe."):
-                    rows = paper_cells.matching(read(path), source.where)
+                    rows = matching(read(path), source.where)
                     if rows.empty and (column.pick != "count" or not path.is_file()):
                         return {"not_run": f"needs a row of {source.file} that the step {source.step} did not write"}
-                    numbers.append(paper_cells.measured_number(rows, column))
-            return dict(numbers[0] if len(numbers) == 1 else paper_cells.mean_of(numbers))
+                    numbers.append(measured_number(rows, column))
+            return dict(numbers[0] if len(numbers) == 1 else mean_of(numbers))
 
         cells = []
         for row, column in product(self.rows, self.columns):
             published = row.published.get(column.name)
             cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
             cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
-            cells.append(cell | dict.fromkeys(("ours", *paper_cells.ENDS)) | ours(row, column))
+            cells.append(cell | dict.fromkeys(("ours", *ENDS)) | ours(row, column))
         return COMPARISON.frame(cells)
 
     def lines(self, compared: pd.DataFrame, ours: str = "ours") -> list[dict[str, str]]:
@@ -217,10 +191,8 @@ class ComparedTable:
             line, needs, words = {"": row.label}, list[str](), dict[str, str]()
             for cell in compared[compared["row"] == row.label].to_dict("records"):
                 name = str(cell["column"])
-                number, *ends = (
-                    paper_cells.published_cell_text(cell[part], digits[name]) for part in ("ours", *paper_cells.ENDS)
-                )
-                line[f"{name}, {self.source}"] = paper_cells.published_cell_text(cell["published"], digits[name])
+                number, *ends = (published_cell_text(cell[part], digits[name]) for part in ("ours", *ENDS))
+                line[f"{name}, {self.source}"] = published_cell_text(cell["published"], digits[name])
                 line[f"{name}, {ours}"] = number + ("" if NOTHING in ends else f" [{', '.join(ends)}]")
                 if cell["not_run"]:
                     needs.append(f"{NOT_RUN} {cell['not_run'].removeprefix('needs ')}")
@@ -259,7 +231,7 @@ def in_words(frame: pd.DataFrame) -> list[dict[str, str]]:
     for row in frame.to_dict("records"):
         line = {name: NOTHING if pd.isna(row[name]) else str(row[name]) for name in _WORDS if name in row}
         if "verdict" in line:
-            numbers = (float(row[name]) for name in ("difference", *paper_cells.ENDS, "p_value"))
+            numbers = (float(row[name]) for name in ("difference", *ENDS, "p_value"))
             line["difference"] = difference_text(*numbers)
             line["verdict"] = f"{line['verdict']}: {row['not_run']}" if row["not_run"] else line["verdict"]
         lines.append(line)

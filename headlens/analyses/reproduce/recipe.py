@@ -18,9 +18,9 @@ import pandas as pd
 from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
-from headlens.analyses.reproduce import paper_cells
 from headlens.analyses.reproduce.claims import Claim
 from headlens.analyses.reproduce.options import ReproduceRequest
+from headlens.analyses.reproduce.paper_agreement import NOTHING_TO_COMPARE, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted
@@ -159,11 +159,11 @@ def _headlens(words: list[str], *, quiet: bool) -> None:
 def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *, small: bool) -> ReproduceRun:
     """Writes the tables of the paper with our numbers, and returns the result; `folder` is not finished yet."""
     tables, absent = [ComparedTable.of(table) for table in recipe.tables], {**missing, **recipe.stand_ins}
-    compared = [paper_cells.with_agreement(t, t.compared(folder.path, missing if t.small else absent)) for t in tables]
+    compared = [with_agreement(t, t.compared(folder.path, missing if t.small else absent)) for t in tables]
     claims = [Claim.of(claim).judged(folder.path, absent) for claim in recipe.claims]
     frames = {
         "comparison": _joined(compared, COMPARISON),
-        "agreement": _joined([*map(paper_cells.column_agreement, tables, compared)], COLUMN_AGREEMENT),
+        "agreement": _joined([*map(column_agreement, tables, compared)], COLUMN_AGREEMENT),
         "claims": _joined(claims, CLAIMS),
     }
     lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
@@ -187,7 +187,7 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     empty = {table.title for table, frame in zip(tables, compared, strict=True) if not frame["ours"].notna().any()}
     shown = {title: rows for title, rows in lines if title not in empty}
     if _AGREEMENT in shown:
-        shown[_AGREEMENT] = [row for row in shown[_AGREEMENT] if row["agreement"] != paper_cells.NOTHING_TO_COMPARE]
+        shown[_AGREEMENT] = [row for row in shown[_AGREEMENT] if row["agreement"] != NOTHING_TO_COMPARE]
     lines = [(title, rows) for title, rows in shown.items() if rows]
     if empty:
         notes.append(

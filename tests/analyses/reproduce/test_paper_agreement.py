@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headlens.analyses.reproduce.paper_cells import cell_agreement, column_agreement, with_agreement
+from headlens.analyses.reproduce.paper_agreement import cell_agreement, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_tables import ComparedTable
 from headlens.files import write_csv
 from headlens.tables.reproduce_tables import COLUMN_AGREEMENT
