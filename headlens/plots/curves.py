@@ -77,10 +77,30 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
 
 
 def verdicts_text(rows: pd.DataFrame) -> str:
-    """Returns the meaning of the marks of `draw_verdicts` that occur, to stand behind other words."""
+    """Returns what the marks of `draw_verdicts` mean that occur, and the margin, to stand behind other words."""
     known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
     marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
-    return "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
+    meanings = "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
+    return meanings + f"; margin: {margin_text(rows)}" * bool(meanings and margin_text(rows))
+
+
+def margin_text(rows: pd.DataFrame) -> str:
+    """Returns the margin of the verdicts of rows, or the smallest and the largest; empty for tables without one."""
+    known = float_column(rows, "margin")
+    known = known[np.isfinite(known)]
+    return " to ".join(dict.fromkeys(f"{n:.3g}" for n in (known.min(), known.max()))) if known.size else ""
+
+
+def no_shorter_than_margin(ends: tuple[float, float], rows: pd.DataFrame) -> tuple[float, float]:
+    """Returns the ends of an axis of a metric, moved apart where differences far below the margin would fill it.
+
+    Args:
+        ends: of the axis, as the values have them.
+        rows: with the column `margin`, if there are verdicts.
+    """
+    margin = float_column(rows, "margin")
+    spare = max(0.0, float(np.max(margin, where=np.isfinite(margin), initial=0.0)) - (ends[1] - ends[0])) / 2
+    return ends[0] - spare, ends[1] + spare
 
 
 def examples_text(rows: pd.DataFrame) -> str:

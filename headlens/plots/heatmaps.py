@@ -33,6 +33,8 @@ _CELL = 0.34  # inches
 _READABLE, _SMALL = 5.0, 4.5  # points: of two lines in a cell, and of one
 _WORDS = " words"  # a column that no table has
 _VEIL = 0.65
+_POWERS, _LEAST = (0, 3, 6, 9, 12), 0.01  # of the units of written numbers; of the largest of them
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBERS = "±: half the width of the 95 % interval, which need not be symmetric."
 
 
@@ -99,9 +101,10 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         title: of the figure.
     """
     values, halves = float_column(rows, cells.value), (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
+    power = _power_of_unit(values, halves)
     words = [
         "" if np.isnan(value) else short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
-        for value, half in zip(values, halves, strict=True)
+        for value, half in zip(values * 10.0**power, halves * 10.0**power, strict=True)
     ]
     parts = by_model_and_stack(rows.assign(**{_WORDS: np.array(words, object)}))
     panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p), scale)) for p in parts]
@@ -112,7 +115,9 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
-        remarks = (cells.warning if cells.warned(rows).any() else "", cells.remark, numbers, cells.dot, cells.ring)
+        unit = f"Numbers in cells are in units of 10⁻{str(power).translate(_RAISED)}." * (power > 0 and is_written(cell))
+        warning = cells.warning if cells.warned(rows).any() else ""
+        remarks = (warning, cells.remark, unit, numbers, cells.dot, cells.ring)
         return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
@@ -136,6 +141,12 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         if len(warned):
             axes.scatter(np.zeros(len(warned)), warned + 0.5, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)
     return sheet.figure
+
+
+def _power_of_unit(*numbers: Grid) -> int:
+    """Returns by which power of ten numbers are multiplied where three decimals would leave a digit of them or none."""
+    largest = max(float(np.max(np.abs(n), where=np.isfinite(n), initial=0.0)) for n in numbers)
+    return next((power for power in _POWERS if largest * 10.0**power >= _LEAST), 0)
 
 
 def centred_scale(

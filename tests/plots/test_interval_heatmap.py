@@ -83,6 +83,29 @@ def test_a_scale_with_ends_of_its_own_says_what_lies_beyond(values: list[float],
     assert (-scale.low, scale.high, scale.beyond) == (end, end, beyond)
 
 
+@pytest.mark.parametrize(
+    ("largest", "shown", "unit"),
+    [
+        (0.0096, "9.600", "10⁻³"),
+        (0.01, "0.010", ""),
+        (3e-7, "0.300", "10⁻⁶"),
+        (-2e-11, "−0.020", "10⁻⁹"),
+        (0.0, "0.000", ""),
+        (1e-40, "0.000", ""),
+    ],
+)
+def test_small_numbers_are_written_in_a_unit_that_leaves_digits(
+    make_relevance: Make, largest: float, shown: str, unit: str
+) -> None:
+    frame = make_relevance(shapes={"encoder": [2]}).assign(relevance=[largest, 0.0], ci_low=np.nan, ci_high=np.nan)
+    figure = draw(frame)
+    (axes,) = panels(figure)
+    assert words(axes) == {(0, 0): shown, (0, 1): "0.000"}
+    note = figure.texts[1].get_text()
+    assert ("in units of" in note) == bool(unit)
+    assert unit in note
+
+
 def test_what_may_be_0_is_pale(make_relevance: Make) -> None:
     frame = make_relevance(shapes={"encoder": [3]}).assign(relevance=[0.2, 0.2, -0.2])
     figure = draw(frame.assign(ci_low=[0.1, -0.1, -0.3], ci_high=[0.3, 0.5, -0.1]))

@@ -25,6 +25,8 @@ from headlens.plots.curves import (
     examples_text,
     known_values,
     legend_below,
+    margin_text,
+    no_shorter_than_margin,
     panels,
     verdicts_text,
 )
@@ -104,9 +106,16 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         return None
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
-    # A loss may explode without a head; of other metrics a large change is what is looked for.
+    margin = float_column(rows, "margin")
+    # A loss may explode without a head; of other metrics a large change is what is looked for. Changes far below the
+    # margin must not look as if they mattered.
     scale = centred_scale(
-        f"change in {metric}", rows, "delta", _LOWER if unbounded else _HIGHER, with_outliers=not unbounded
+        f"change in {metric}",
+        rows,
+        "delta",
+        _LOWER if unbounded else _HIGHER,
+        with_outliers=not unbounded,
+        least=float(np.max(margin, where=np.isfinite(margin), initial=0.0)),
     )
     # The note tells the marks that are drawn, and no others.
     dotted, ringed, undecided = significant(rows), _have(NOT_NEEDED, rows), _have(NOT_DECIDED, rows)
@@ -122,6 +131,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         pale="" if dotted.any() else _PALE if tested else Cells.pale,
         ringed=partial(_have, NOT_NEEDED),
         ring=" ".join(marks),
+        remark=f"Margin, the smallest loss that matters: {margins}." if (margins := margin_text(rows)) else "",
     )
     return interval_map(
         rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_text(rows)}"
@@ -225,7 +235,7 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     # no strategy stands where another number of heads is
     usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
     apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
-    values = float(known.min()) - margin, float(known.max()) + margin
+    values = no_shorter_than_margin((float(known.min()) - margin, float(known.max()) + margin), pruning)
     return (middle - 0.57 * wide, middle + 0.57 * wide), values, apart
 
 

@@ -38,7 +38,15 @@ from headlens.pages.page_tables import PageTable, difference_cell, page_table
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
-from headlens.plots.curves import VALUES, draw_chance, draw_intervals, draw_level, examples_text, legend_below
+from headlens.plots.curves import (
+    VALUES,
+    draw_chance,
+    draw_intervals,
+    draw_level,
+    examples_text,
+    legend_below,
+    no_shorter_than_margin,
+)
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
@@ -261,6 +269,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "trained without a mask")
+    axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
     draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)
     legend_below(figure, [axes])
     return figure

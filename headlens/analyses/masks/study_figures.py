@@ -31,6 +31,7 @@ from headlens.plots.curves import (
     examples_text,
     legend_below,
     legend_columns,
+    no_shorter_than_margin,
 )
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
@@ -280,6 +281,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         full = rows[rows["pattern"] == FULL]
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
+        axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
         draw_chance(axes, float(full[CHANCE].mean()) if CHANCE in full else math.nan)
     legend_below(figure, drawn, lines)
     return figure

@@ -24,6 +24,7 @@ from headlens.plots.curves import (
     known_values,
     legend_below,
     legend_columns,
+    no_shorter_than_margin,
     panels,
     verdicts_text,
 )
@@ -89,7 +90,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         known = known_values(rows[rows["metric"] == metric])
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         margin = 0.06 * (high - low or abs(high) or 1.0)
-        axes.set_ylim(low - margin, high + margin)
+        axes.set_ylim(no_shorter_than_margin((low - margin, high + margin), rows[rows["metric"] == metric]))
         _draw_quality(axes, panel)
     legend_below(figure, drawn)
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))

@@ -67,6 +67,18 @@ def test_intervals_of_choices_and_points_of_random_orders(make_pruning: Make) ->
     np.testing.assert_allclose(points[0].get_ydata(), frame[frame["strategy"] == "random"]["value"])
 
 
+def test_losses_far_below_the_margin_do_not_fill_the_axis(make_pruning: Make) -> None:
+    frame = make_pruning(strategies=("ranked",))
+    values = {name: 0.9 + 1e-4 * (frame[name] - 0.9) for name in ("value", "ci_low", "ci_high")}
+    figure = drawn(frame.assign(**values, margin=0.05, verdict="not needed"))
+    (axes,) = figure.axes
+    assert np.diff(axes.get_ylim()) == pytest.approx(0.05)
+    assert "ringed: not needed; margin: 0.05)" in figure.texts[0].get_text().replace("\n", " ")
+    (axes,) = drawn(frame.assign(margin=0.05)).axes
+    (without,) = drawn(frame).axes
+    assert axes.get_ylim() == without.get_ylim()
+
+
 def test_intervals_that_are_not_drawn_take_no_room(make_pruning: Make) -> None:
     frame = make_pruning(strategies=("random",), counts=(3,))
     frame.loc[frame["strategy"] == "random", "ci_low"] = -5.0

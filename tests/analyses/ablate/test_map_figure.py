@@ -116,6 +116,26 @@ def test_a_loss_that_explodes_does_not_wash_out_the_rest(make_ablation: Make) ->
     assert words(axes)[0, 7].startswith("1e+06\n")
 
 
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_changes_far_below_the_margin_are_all_but_white(make_ablation: Make, metric: str) -> None:
+    frame = make_ablation(shapes=SMALL, metric=metric).assign(delta=0.0003, ci_low=0.0002, ci_high=0.0004)
+    figure = ablation_map(frame.assign(margin=0.03))
+    (axes,) = panels(figure)
+    assert mesh(axes).get_clim() == (-0.03, 0.03)
+    assert set(words(axes).values()) == {"0.300\n±0.100"}
+    assert figure is not None
+    note = figure.texts[1].get_text().replace("\n", " ")
+    assert note.startswith("Margin, the smallest loss that matters: 0.03. Numbers in cells are in units of 10⁻³.")
+
+
+def test_the_largest_margin_is_the_least_end_of_the_scale_of_several_models(make_ablation: Make) -> None:
+    one, other = (make_ablation(name, SMALL).assign(margin=size) for name, size in (("a", 0.9), ("b", 0.5)))
+    figure = ablation_map(pd.concat([one, other, other.assign(model="c", margin=np.nan)]))
+    assert {mesh(axes).get_clim() for axes in panels(figure)} == {(-0.9, 0.9)}
+    assert figure is not None
+    assert "that matters: 0.5 to 0.9." in figure.texts[1].get_text().replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("mode", "title"),
     [

@@ -149,6 +149,13 @@ def test_quality_shows_every_mask_in_one_place_and_the_chance_level() -> None:
     assert [line.get_ydata()[0] for line in axes.lines if line.get_label() == "chance level"] == [0.55]
 
 
+def test_differences_far_below_the_margin_do_not_fill_the_axis() -> None:
+    ends = {"value": 0.6001, "ci_low": 0.6, "ci_high": 0.6002}
+    figure = quality_by_sparsity(sweep().assign(**ends, margin=0.05))
+    assert figure is not None
+    assert np.diff(figure.axes[0].get_ylim()) == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize("verdict", [None, "not needed"])
 def test_masks_under_which_a_model_gives_one_answer_say_so(verdict: str | None) -> None:
     """A constant model's unchanged metric does not mean that its masked positions cost nothing."""

@@ -110,6 +110,12 @@ def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i] if a and b)
 
 
+def test_differences_far_below_the_margin_do_not_fill_the_axis() -> None:
+    figure = quality_by_pattern(masks(1).assign(value=0.6001, ci_low=0.6, ci_high=0.6002, margin=0.05))
+    assert figure is not None
+    assert np.diff(figure.axes[0].get_ylim()) == pytest.approx(0.05)
+
+
 def test_intervals_end_at_what_a_metric_can_be_and_titles_say_what_they_are_of() -> None:
     table = masks(2)
     table.loc[table["pattern"] == "star", "value"] = [0.9, 0.99] * (int((table["pattern"] == "star").sum()) // 2)

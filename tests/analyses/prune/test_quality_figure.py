@@ -207,6 +207,13 @@ def test_any_name_can_be_drawn(words: str) -> None:
     check_words(figure, words)
 
 
+def test_differences_far_below_the_margin_do_not_fill_the_axis() -> None:
+    tables = gate_tables(MADE)
+    sweep = tables["sweep"].assign(value=0.6001, ci_low=0.6, ci_high=0.6002, margin=0.05)
+    (axes,) = drawn({**tables, "sweep": sweep}).axes
+    assert np.diff(axes.get_ylim()) == pytest.approx(0.05)
+
+
 def test_runs_with_as_many_heads_share_their_name() -> None:
     tables = gate_tables(MADE)
     sweep = tables["sweep"]
