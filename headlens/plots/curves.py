@@ -39,12 +39,28 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
 
+def chance_label(level: float, ends: tuple[float, float]) -> str:
+    """Returns what legends call the line of what guessing gives, with the number where the axis ends before it."""
+    if ends[0] <= level <= ends[1]:
+        return CHANCE_LABEL
+    side = "below" if level < ends[0] else "above"
+    return "" if np.isnan(level) else f"{CHANCE_LABEL} {level:.3g} ({side} the axis)".replace("-", "−")
+
+
 def draw_chance(axes: Axes, level: float) -> None:
-    """Draws a dotted line at what guessing gives, if that is within the axes; far below it would take their room."""
-    low, high = axes.get_ylim()
-    if low <= level <= high:
-        # Heavier than the dashes of another level, that it is seen on them.
-        axes.axhline(level, color=INK, linewidth=1.6, linestyle=(0, (1, 3)), label=CHANCE_LABEL, zorder=1)
+    """Draws a dotted line at what guessing gives; far from all values it would take their room, and has a number.
+
+    Args:
+        axes: with their final limits.
+        level: NaN where it is not known.
+    """
+    label = chance_label(level, axes.get_ylim())
+    # Heavier than the dashes of another level, that it is seen on them.
+    looks: dict[str, Any] = {"color": INK, "linewidth": 1.6, "linestyle": (0, (1, 3)), "label": label, "zorder": 1}
+    if label == CHANCE_LABEL:
+        axes.axhline(level, **looks)
+    elif label:
+        axes.plot([], [], **looks)
 
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:
@@ -81,14 +97,8 @@ def verdicts_text(rows: pd.DataFrame) -> str:
     known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
     marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
     meanings = "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
-    return meanings + f"; margin: {margin_text(rows)}" * bool(meanings and margin_text(rows))
-
-
-def margin_text(rows: pd.DataFrame) -> str:
-    """Returns the margin of the verdicts of rows, or the smallest and the largest; empty for tables without one."""
-    known = float_column(rows, "margin")
-    known = known[np.isfinite(known)]
-    return " to ".join(dict.fromkeys(f"{n:.3g}" for n in (known.min(), known.max()))) if known.size else ""
+    margin = range_text(float_column(rows, "margin"), ".3g")
+    return meanings + f"; margin: {margin}" * bool(meanings and margin)
 
 
 def no_shorter_than_margin(ends: tuple[float, float], rows: pd.DataFrame) -> tuple[float, float]:
@@ -105,9 +115,14 @@ def no_shorter_than_margin(ends: tuple[float, float], rows: pd.DataFrame) -> tup
 
 def examples_text(rows: pd.DataFrame) -> str:
     """Returns the number of examples, to stand behind other words; empty for tables without it."""
-    known = np.unique(float_column(rows, "n"))
-    known = known[np.isfinite(known)]
-    return f", n = {' to '.join(f'{n:,.0f}' for n in dict.fromkeys(known[[0, -1]]))}" if len(known) else ""
+    examples = range_text(float_column(rows, "n"), ",.0f")
+    return f", n = {examples}" if examples else ""
+
+
+def range_text(numbers: Grid, form: str) -> str:
+    """Returns the lowest and the highest of numbers, in the form of a format string, or one; empty without any."""
+    known = numbers[np.isfinite(numbers)]
+    return " to ".join(dict.fromkeys(f"{n:{form}}" for n in (known.min(), known.max()))) if known.size else ""
 
 
 def known_values(rows: pd.DataFrame) -> Grid:

@@ -114,8 +114,9 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         return min(fitting_size(word, cell) for word in words) >= _READABLE
 
     def note(cell: tuple[float, float]) -> str:
+        is_small = power > 0 and is_written(cell)
+        unit = f"Numbers in cells are in units of 10⁻{str(power).translate(_RAISED)}." if is_small else ""
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
-        unit = f"Numbers in cells are in units of 10⁻{str(power).translate(_RAISED)}." * (power > 0 and is_written(cell))
         warning = cells.warning if cells.warned(rows).any() else ""
         remarks = (warning, cells.remark, unit, numbers, cells.dot, cells.ring)
         return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))

@@ -25,9 +25,9 @@ from headlens.plots.curves import (
     examples_text,
     known_values,
     legend_below,
-    margin_text,
     no_shorter_than_margin,
     panels,
+    range_text,
     verdicts_text,
 )
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
@@ -131,7 +131,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         pale="" if dotted.any() else _PALE if tested else Cells.pale,
         ringed=partial(_have, NOT_NEEDED),
         ring=" ".join(marks),
-        remark=f"Margin, the smallest loss that matters: {margins}." if (margins := margin_text(rows)) else "",
+        remark=f"Margin, the smallest loss that matters: {margins}." if (margins := range_text(margin, ".3g")) else "",
     )
     return interval_map(
         rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_text(rows)}"

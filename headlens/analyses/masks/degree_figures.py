@@ -86,7 +86,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
     width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
-    title, inside = titled("Quality by sparsity: degrees of attention", shown), (width - side) / across
+    title = titled("Quality by sparsity: degrees of attention", shown, with_chance=True)
+    inside = (width - side) / across
     columns = [(column * inside + 0.5) / width for column in range(across)], (inside - 0.65) / width
     margins = _TOP + style.further_lines(title, width), foot
     figure, panels = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)

@@ -26,12 +26,15 @@ from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import (
     CHANCE_LABEL,
     VALUES,
+    chance_label,
     draw_chance,
     draw_level,
     examples_text,
+    known_values,
     legend_below,
     legend_columns,
     no_shorter_than_margin,
+    range_text,
 )
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
@@ -271,7 +274,8 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     curves = [curve for _, rows in blocks for curve in mask_curves(rows)]
     single = table[~table["pattern"].isin({FULL, *(pattern for curve in curves for pattern in curve.strengths)})]
     ways = [label for way, (_, label) in WAYS.items() if (single["control"] == way).any()]
-    labels = {"no mask", CHANCE_LABEL, *ways, *(curve.label for curve in curves)}
+    guesses = {_chance_label(rows) for _, rows in blocks} - {""}
+    labels = {"no mask", *guesses, *ways, *(curve.label for curve in curves)}
     lines = -(-len(labels) // min(3 * across, legend_columns(labels, width)))
     margins = _TOP + style.further_lines(title, width), _BOTTOM + (lines - 1) * _LINE
     columns = [(column + 0.16) / across for column in range(across)], 0.78 / across
@@ -282,9 +286,21 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
         axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
-        draw_chance(axes, float(full[CHANCE].mean()) if CHANCE in full else math.nan)
+        draw_chance(axes, _chance(rows))
     legend_below(figure, drawn, lines)
     return figure
+
+
+def _chance(rows: pd.DataFrame) -> float:
+    """What guessing gives of the metric of a panel, as the rows without a mask have it; NaN if that is not known."""
+    full = rows[rows["pattern"] == FULL]
+    return float(full[CHANCE].mean()) if CHANCE in full else math.nan
+
+
+def _chance_label(rows: pd.DataFrame) -> str:
+    """The label of the chance level of a panel, as far as is known before its axes are drawn."""
+    known = known_values(rows)
+    return chance_label(_chance(rows), (known.min(initial=math.inf), known.max(initial=-math.inf)))
 
 
 def share_axes(axes: Axes, measured: str, height: float, title: str, width: float) -> None:
@@ -299,13 +315,20 @@ def one_of(rows: pd.DataFrame, model: object) -> str:
     return str(model) if len(set(rows["model"])) > 1 else ""
 
 
-def titled(title: str, rows: pd.DataFrame) -> str:
-    """Adds the model to the title of a figure that shows only one, and what its intervals are of."""
+def titled(title: str, rows: pd.DataFrame, *, with_chance: bool = False) -> str:
+    """Adds the model to the title of a figure that shows only one, and what its intervals are of.
+
+    Args:
+        title: of the figure.
+        rows: see `means`.
+        with_chance: whether to add the chance level, of several panels the lowest and the highest.
+    """
     models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
     of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
-    return (
-        f"{title}{f', {models.iloc[0]}' if len(models) == 1 else ''}\n(95 % intervals{examples_text(rows)}{of_seeds})"
-    )
+    level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
+    chance = f"; {CHANCE_LABEL} {level}" if level else ""
+    name = f", {models.iloc[0]}" if len(models) == 1 else ""
+    return f"{title}{name}\n(95 % intervals{examples_text(rows)}{of_seeds}{chance})"
 
 
 def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
@@ -377,4 +400,4 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
             groups.append(PointGroup(label, colour, shown[chosen].tolist(), rows[chosen]))
         about = f"{metric} on {task}"
         panels.append(PointPanel(about, list(names.values()), groups, full, "no mask", one_of(table, model)))
-    return point_rows(titled("Quality under masks, by layers", table), panels)
+    return point_rows(titled("Quality under masks, by layers", table, with_chance=True), panels)

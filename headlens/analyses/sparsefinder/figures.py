@@ -126,10 +126,10 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
             axes.plot([0, 1], [1, 0], label="recall of random graphs", **faint)
         else:
             draw_level(axes, gold, "entmax itself")
-            draw_chance(axes, float(next(iter(float_column(gold, "chance")), np.nan)))
             low, high = axes.get_ylim()
             if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
                 axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)
+            draw_chance(axes, float(next(iter(float_column(gold, "chance")), np.nan)))
     legend_below(figure, drawn)
     style.fit_height(figure, drawn[::across], _PANEL * len(drawn[::across]))
     return figure

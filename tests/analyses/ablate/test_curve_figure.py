@@ -113,6 +113,7 @@ def test_guesses_are_drawn_unless_they_would_take_most_of_the_room(
         assert axes.get_ylim()[0] < level
     else:
         assert axes.get_ylim() == drawn(older).axes[0].get_ylim()
+    assert ("chance level 0.1 (below the axis)" in legend(figure)) == (level == 0.1)
 
 
 def marked(axes: Axes, size: float, fill: str) -> int:

@@ -156,6 +156,14 @@ def test_differences_far_below_the_margin_do_not_fill_the_axis() -> None:
     assert np.diff(figure.axes[0].get_ylim()) == pytest.approx(0.05)
 
 
+def test_a_chance_level_that_is_not_in_the_picture_stands_in_the_legend() -> None:
+    figure = quality_by_sparsity(sweep().assign(chance=0.05))
+    assert figure is not None
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "chance level 0.05 (below the axis)" in labels
+    check_edges(figure)
+
+
 @pytest.mark.parametrize("verdict", [None, "not needed"])
 def test_masks_under_which_a_model_gives_one_answer_say_so(verdict: str | None) -> None:
     """A constant model's unchanged metric does not mean that its masked positions cost nothing."""

@@ -233,3 +233,9 @@ def test_strange_names_stay_in_the_figure() -> None:
     figure.canvas.draw()
     check_edges(figure)
     assert any("…" in axes.get_title() for axes in figure.axes)
+
+
+def test_the_title_of_degrees_gives_the_chance_level() -> None:
+    figure = quality_by_degrees(masks().assign(chance=0.509))
+    assert figure is not None
+    assert "; chance level 0.509)" in figure.texts[0].get_text()

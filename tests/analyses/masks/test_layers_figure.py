@@ -65,6 +65,18 @@ def test_patterns_in_all_layers_are_shown_elsewhere(chosen: list[tuple[str, str]
     assert quality_by_layers(masks(chosen)) is None
 
 
+def test_titles_give_the_chance_level() -> None:
+    both = masks(tasks=("sst2", "rte"))
+    known = both["task"].map({"sst2": 0.5, "rte": 0.531})
+    for rows, level in ((both.assign(chance=known), "0.5 to 0.531"), (masks().assign(chance=0.5), "0.5")):
+        figure = quality_by_layers(rows)
+        assert figure is not None
+        assert figure.get_suptitle().endswith(f"; chance level {level})")
+    figure = quality_by_layers(both)
+    assert figure is not None
+    assert figure.get_suptitle().endswith("(95 % intervals)")
+
+
 def test_a_task_without_masks_has_no_panel() -> None:
     bare = masks([], tasks=("rte",))
     figure = quality_by_layers(pd.concat([masks(), bare]))

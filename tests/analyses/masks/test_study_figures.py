@@ -218,6 +218,9 @@ def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
     assert figure is not None
     dotted = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == CHANCE_LABEL]
     assert dotted == ([chance] if drawn else [])
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert ("chance level 0.1 (below the axis)" in legend) == (chance == 0.1)
+    check_edges(figure)
     for task, guess in (("sst2", "Always giving the most frequent answer"), ("paraphrase", "Choosing at random")):
         told = f"\n{guess} has {chance:.3f} (accuracy of {task}): the chance level."
         assert (told in study_markdown(table.assign(task=task))) == bool(np.isfinite(chance))

@@ -105,6 +105,8 @@ def test_the_loss_of_guessing_is_a_line_where_it_is_near(even: float, drawn: boo
         assert levels == [even] * drawn
         low, high = figure.axes[0].get_ylim()
         assert (low < even < high) == drawn
+        labels = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert ("chance level 40 (above the axis)" in labels) == (even == 40.0)
 
 
 def test_a_single_point_can_be_seen() -> None:
