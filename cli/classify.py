@@ -29,24 +29,23 @@ def classify(request: Any, screen: Screen) -> None:
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
     from headlens.pages.page_tables import page_table
-    from headlens.roles.role_rules import even_models, role_records
+    from headlens.roles.role_rules import even_stacks, role_records, without_even
     from headlens.roles.syntax_verdicts import verdicts
 
     def show(run: Any) -> None:
         tables: Mapping[str, pd.DataFrame] = run.tables
         screen.say(run.findings)
         heads, least = tables["heads"], request.options.thresholds.min_instances
-        even = even_models(heads)
+        even = even_stacks(heads)
         screen.table("Heads by their strongest role", family_counts(heads))
         if len(set(heads["model"])) > 1:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
-            screen.show(page_table(title, role_records(tables["roles"])).console())
+            screen.show(page_table(title, role_records(tables["roles"], even)).console())
         screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
-        for name, group in best_heads(tables["syntax"]).groupby("model", sort=False) if "syntax" in tables else ():
-            if name in even:
-                continue
+        best = best_heads(without_even(tables["syntax"], even)) if "syntax" in tables else None
+        for name, group in () if best is None else best.groupby("model", sort=False):
             judged = group.assign(verdict=verdicts(group, least), gain=gain(group)).sort_values(
                 "gain", ascending=False, kind="stable"
             )
@@ -61,7 +60,7 @@ def classify(request: Any, screen: Screen) -> None:
                     none="first ones",
                 )
                 title += f" (the {MOST_RELATIONS} of {len(judged)} {shown}; all: syntax.csv)"
-            best = [
+            records = [
                 {
                     "relation": f"{row['relation']} {row['direction']}",
                     "head": f"{row['stack']}.{row['layer']}.{row['head']}",
@@ -74,7 +73,7 @@ def classify(request: Any, screen: Screen) -> None:
                 }
                 for row in judged.head(MOST_RELATIONS).to_dict("records")
             ]
-            screen.table(title, best)
+            screen.table(title, records)
         if "relevance" in tables:
             show_relevance(tables, screen)
         screen.notes(run.notes)

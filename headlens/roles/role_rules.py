@@ -6,7 +6,7 @@ And whether heads of several models, or of one model in several states, have the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import Any, NamedTuple
@@ -140,6 +140,7 @@ class Role:
 # as in a model that was not trained.
 EVEN = 0.99
 NEARLY_ALL, SOME = 0.9, 0.1  # of the heads of a stack
+EVEN_HEADS = "none (even)"  # instead of the name of the best head of an even stack
 _ROUNDING = 1e-6  # of shares of float32 weights
 
 # Sources: Clark et al. (2019), section 3, for attention to special tokens, punctuation and neighbours, and broad heads;
@@ -380,6 +381,27 @@ def even_models(heads: pd.DataFrame | None) -> list[str]:
     return sorted({part.model for part in parts} - others)
 
 
+def even_stacks(heads: pd.DataFrame | None) -> list[tuple[str, str]]:
+    """Returns model and name of the stacks that are even: which of their heads comes first in anything is chance."""
+    parts = [] if heads is None or heads.empty else by_model_and_stack(heads)
+    return [(part.model, part.stack) for part in parts if is_even(part.rows)]
+
+
+def without_even(syntax: pd.DataFrame, even: Collection[tuple[str, str]]) -> pd.DataFrame:
+    """Returns rows of syntax.csv with no accuracy in even stacks, so that none of their heads is the best."""
+    return syntax.assign(accuracy=np.where(_in_stacks(syntax, even), np.nan, float_column(syntax, "accuracy")))
+
+
+def even_note(stacks: Sequence[tuple[str, str]]) -> str:
+    """Returns the line that titles get about even stacks, of which they name no head; empty for none."""
+    names = "; ".join(f"{model}, {stack}" for model, stack in stacks)
+    return f"\n{names}: attention is even, no head is named" if names else ""
+
+
+def _in_stacks(rows: pd.DataFrame, stacks: Collection[tuple[str, str]]) -> Marks:
+    return np.array([key in stacks for key in zip(rows["model"].astype(str), rows["stack"], strict=True)], bool)
+
+
 def even_sentence(heads: pd.DataFrame) -> str:
     """The first sentence on a stack with such heads."""
     even, roled = int(even_heads(heads).sum()), int((heads["roles"].fillna("") != "").sum())
@@ -463,11 +485,12 @@ def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, fl
     return float(kappa.kappa), float(max(kappa.kappa - half, -1)), float(min(kappa.kappa + half, 1))
 
 
-def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
+def role_records(roles: pd.DataFrame, even: Collection[tuple[str, str]] = ()) -> list[dict[str, Any]]:
     """Returns every role that some model holds with the heads that hold it and the best head, model by model.
 
     Args:
         roles: rows of roles.csv of several models.
+        even: model and name of stacks, see `even_stacks`, of which a head is named only for a role that it holds.
 
     Returns:
         Records of a table: by stack, then the roles that the most models hold first; models in order of appearance.
@@ -476,9 +499,13 @@ def role_records(roles: pd.DataFrame) -> list[dict[str, Any]]:
     shown = roles.assign(place=roles["stack"].map(STACKS.index), models=held["models"], all=held["held"])
     order = {"place": True, "models": False, "all": False, "role": True}
     shown = shown[shown["models"] > 0].sort_values(list(order), ascending=list(order.values()), kind="stable")
+    shown = shown.assign(unnamed=_in_stacks(shown, even) & (shown["held"] == 0))
     return [
         {name: row[name] for name in ("stack", "role", "model")}
-        | {"held by": f"{row['held']:.0f} of {row['heads']:.0f}", "best head": head_name(row)}
+        | {
+            "held by": f"{row['held']:.0f} of {row['heads']:.0f}",
+            "best head": EVEN_HEADS if row["unnamed"] else head_name(row),
+        }
         | {"its value": number_cell(row["value"]), "needed": number_cell(row.get("needed", math.nan))}
         | {"score": number_cell(row["score"])}
         | {"uniform attention": number_cell(row.get("null", math.nan))}

@@ -23,9 +23,11 @@ from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.roles.role_rules import (
     count_families,
     even_models,
+    even_stacks,
     role_agreement,
     role_family,
     role_records,
+    without_even,
 )
 from headlens.roles.syntax_verdicts import verdicts
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -89,9 +91,11 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
         "threshold by most or comes closest to it, with its measured value (a share of tokens, words, cases or "
         "weight), what is needed, which is the threshold, or the better baseline and the margin, and its score: the "
         "value divided by the threshold, or its difference from a baseline divided by the margin. "
-        "The best head was picked on the text that it is scored on."
+        "The best head was picked on the text that it is scored on; none (even): nearly all heads of the stack attend "
+        "evenly, and none holds the role."
     )
-    return page_table("Roles by model", role_records(roles) if several else [], about)
+    even = even_stacks(_labelled(runs, "heads"))
+    return page_table("Roles by model", role_records(roles, even) if several else [], about)
 
 
 def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
@@ -131,7 +135,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
     by_relation: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for run, syntax in tables_of(runs, "syntax"):
-        best = best_heads(syntax[~syntax["model"].isin(even_models(run.tables.get("heads")))])
+        best = best_heads(without_even(syntax, even_stacks(run.tables.get("heads"))))
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             low, value, high, base = bounds = Interval(*(float(row[name]) for name in _BOUNDS))
             shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
 from headlens.plots.style import BLUE, INK, PALE_BLUE, TICK_SIZE, VERMILION
+from headlens.roles.role_rules import even_note
 from headlens.tables.classify_tables import REACH, offsets_to
 
 OFFSETS = offsets_to(REACH)
@@ -126,12 +127,15 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     axes.tick_params(axis="y", which="minor", labelsize=_HEAD_SIZE, length=1.5, width=0.4, pad=1, labelcolor=INK)
 
 
-def relation_offset_figures(offsets: pd.DataFrame, syntax: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
+def relation_offset_figures(
+    offsets: pd.DataFrame, syntax: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
+) -> Iterator[tuple[str, Figure | None]]:
     """Draws the relations of every stack, by its first model: other models read the same trees.
 
     Args:
         offsets: rows of `relation_offsets.csv`, of one model or several.
         syntax: rows of `syntax.csv`; without any there are neither baselines from elsewhere nor best heads.
+        even: stacks without a best head, see `headlens.roles.role_rules.even_stacks`.
 
     Yields:
         Name of the figure, with the stack where there are several, and the figure; None where there is no relation.
@@ -139,10 +143,14 @@ def relation_offset_figures(offsets: pd.DataFrame, syntax: pd.DataFrame) -> Iter
     parts = {part.stack: part for part in reversed(head_grid.by_model_and_stack(offsets))}
     for stack, part in reversed(parts.items()):
         scored = syntax[(syntax["model"] == part.model) & (syntax["stack"] == stack)] if len(syntax) else syntax
-        yield "relation_offsets" if len(parts) == 1 else f"relation_offsets_{stack}", relation_offsets(part, scored)
+        note = even_note([key for key in even if key == (part.model, stack)]).strip()
+        yield (
+            "relation_offsets" if len(parts) == 1 else f"relation_offsets_{stack}",
+            relation_offsets(part, scored, note),
+        )
 
 
-def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure | None:
+def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame, note: str = "") -> Figure | None:
     """How far the head of a dependent stands from it, for the relations with the most instances; a panel each.
 
     After Voita et al. (2019), section 5.2: syntactic heads are compared with the most frequent relative position. That
@@ -151,6 +159,7 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure 
     Args:
         part: rows of `relation_offsets.csv` of one model and stack.
         syntax: rows of `syntax.csv` of the same; its baseline counts, which may come from another corpus.
+        note: line of the title that stands for the name of model and stack.
 
     Returns:
         The figure, or None where there is no relation.
@@ -164,7 +173,7 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame) -> Figure 
     abreast = min(len(names), int(width // _SLOT))
     lines = -(-len(names) // abreast)
     part_of = f" (the {len(names)} of {len(counts)} with most instances)" * (len(names) < len(counts))
-    title = f"Position of the governor relative to its dependent, by relation{part_of}\n{part.name}"
+    title = f"Position of the governor relative to its dependent, by relation{part_of}\n{note or part.name}"
     figure = style.constrained_figure(width, _WORDS + _PANEL * lines, title)
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:

@@ -32,6 +32,7 @@ from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTION
 from headlens.relevance_propagation.figures import RELEVANCE_SOURCES, relevance_figures
 from headlens.relevance_propagation.overviews import largest_heads_table, relevance_series, top_heads
 from headlens.relevance_propagation.scatter_figure import confidence_against_relevance
+from headlens.roles.role_rules import even_stacks, without_even
 from headlens.roles.syntax_verdicts import is_marked
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES
@@ -130,16 +131,17 @@ def classify_figures(
         yield from rare_word_figures(heads, maps)
     if "positions" in tables:
         yield "offsets", position_figure.offset_profile(tables["positions"])
+    even = even_stacks(heads)
+    syntax = without_even(tables["syntax"], even) if "syntax" in tables else pd.DataFrame()
     if "relation_offsets" in tables:
-        syntax = tables.get("syntax", pd.DataFrame())
-        yield from position_figure.relation_offset_figures(tables["relation_offsets"], syntax)
+        yield from position_figure.relation_offset_figures(tables["relation_offsets"], syntax, even)
     if "syntax" in tables:
-        yield "best_heads", syntax_figure.best_heads_figure(tables["syntax"], min_instances)
-        models = [rows for _, rows in tables["syntax"].groupby("model", sort=False)]
+        yield "best_heads", syntax_figure.best_heads_figure(syntax, min_instances, even)
+        models = [rows for _, rows in syntax.groupby("model", sort=False)]
         # A model in which no head is above the offset has no figure, and takes no number.
         models = [rows for rows in models if (syntax_figure.gain(rows) > 0).any()] or models[:1]
         for number, rows in enumerate(models, 1):
-            yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows)
+            yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows, even)
     if len(heads) and "similarity" in tables:
         yield "similarity", similarity_figure.similarity_map(tables["similarity"], heads)
     if len(heads) and "relevance" in tables:

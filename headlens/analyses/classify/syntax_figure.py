@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
@@ -19,6 +20,7 @@ from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
+from headlens.roles.role_rules import even_note
 from headlens.roles.syntax_verdicts import is_syntactic, mostly_later
 
 _TITLE = f"Relations: how far heads are above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
@@ -28,7 +30,7 @@ MOST_CELLS = 5_000  # an SVG of more squares makes viewers crawl
 FEWEST = 30  # the default of the threshold min_instances
 
 
-def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
+def syntactic_map(syntax: pd.DataFrame, even: Sequence[tuple[str, str]] = ()) -> Figure | None:
     """How far every head is above the best fixed offset: relations and directions in rows, heads in columns.
 
     Frames mark heads that are syntactic (above the margin) and significant (after the correction). Rows stand in the
@@ -36,6 +38,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
 
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
+        even: stacks without a best head, see `headlens.roles.role_rules.even_stacks`, which the title names.
 
     Returns:
         The figure, or None where no head is above the offset.
@@ -51,6 +54,7 @@ def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     width = style.page_width(max(_NARROWEST, _SIDES + _COLUMN * columns))
     below = scored[key].drop_duplicates().shape[0] - sum(heights)
     left_out = f"\nwithout {counted(below, 'row')} in which no head is above it" * bool(below)
+    left_out += even_note([key for key in even if key[0] in set(syntax["model"].astype(str))])
     figure = style.constrained_figure(width, 1.3 + sum(_ROW * rows + 0.7 for rows in heights), _TITLE + left_out)
     grid = figure.subplots(len(pieces), 1, squeeze=False, height_ratios=heights)
     high = max(float(above["gain"].max()), _NOTABLE)
@@ -115,7 +119,9 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
     return scored.loc[groups.idxmax()].reindex(columns=columns).reset_index(drop=True)
 
 
-def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figure | None:
+def best_heads_figure(
+    syntax: pd.DataFrame, min_instances: int = FEWEST, even: Sequence[tuple[str, str]] = ()
+) -> Figure | None:
     """The best head of every relation and direction with its interval, beside the best fixed offset; a panel a model.
 
     After Voita et al. (2019), table 2.
@@ -123,6 +129,7 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
         min_instances: relations with fewer instances are marked by a dagger: they give no head a role.
+        even: stacks without a best head, see `headlens.roles.role_rules.even_stacks`, which the title names.
 
     Returns:
         The figure, or None when no head was scored.
@@ -149,7 +156,8 @@ def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figu
             if mine.any()
         ]
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
-    return point_rows(f"Best head for every dependency relation\n({ARROW_WORDS})", panels) if panels else None
+    title = f"Best head for every dependency relation\n({ARROW_WORDS}){even_note(even)}"
+    return point_rows(title, panels) if panels else None
 
 
 def gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:

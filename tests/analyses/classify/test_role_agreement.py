@@ -144,6 +144,15 @@ def test_roles_of_several_models_stand_below_each_other() -> None:
     assert [records[0][name].text for name in ("its value", "score")] == ["0.800", "1.600"]
 
 
+def test_a_model_whose_heads_attend_evenly_has_a_best_head_only_of_roles_that_some_hold() -> None:
+    one = scored("one", [("encoder", "rare", 1, 0.6), ("encoder", "sink", 1, 0.7)])
+    two = scored("two", [("encoder", "rare", 0, 0.9), ("encoder", "sink", 1, 0.2)])
+    records = role_records(pd.concat([one, two]), [("two", "encoder"), ("one", "cross")])
+    best = {(r["model"], r["role"]): r["best head"] for r in records}
+    assert best.pop(("two", "rare")) == "none (even)"
+    assert set(best.values()) == {"encoder.1.2"}
+
+
 def recorded(label: str, tables: dict[str, pd.DataFrame]) -> RecordedRun:
     return RecordedRun(Path("runs") / label, label, {"command": "classify", "status": "finished"}, tables)
 

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.syntax_figure import best_heads, best_heads_figure, syntactic_map
 from headlens.roles.syntax_verdicts import is_marked
 
@@ -142,6 +143,43 @@ def test_two_models_have_panels_of_their_own(make_syntax: Make) -> None:
     assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
     assert (len(rows_of(figure)), len(rows_of(figure, 1))) == (4, 2)
     assert fits_a_page(figure)
+
+
+def test_of_models_whose_heads_all_attend_evenly_none_is_named(make_syntax: Make, make_heads: Make) -> None:
+    heads = [make_heads("one"), make_heads("two").assign(entropy_norm=0.995)]
+    syntax, offsets = (
+        pd.concat([make_syntax("one"), make_syntax("two")]),
+        make_syntax("two").assign(offset="-1", share=1),
+    )
+    note = "two, encoder: attention is even, no head is named"
+    tables = {"heads": pd.concat(heads), "syntax": syntax, "relation_offsets": offsets}
+    figures = {name: figure for name, figure in classify_figures(tables) if figure is not None}
+    best = figures["best_heads"]
+    assert [axes.get_title() for axes in best.axes] == ["one"]
+    assert best.get_suptitle().replace("\n", " ").endswith(note)
+    assert "syntax" in figures
+    assert "syntax_2" not in figures
+    assert note not in figures["syntax"].get_suptitle()
+    offset = figures["relation_offsets"]
+    assert offset.get_suptitle().endswith(note)
+    assert not [text for axes in offset.axes for text in axes.texts if "." in text.get_text()]
+    assert "accuracy of the best head" not in str([text.get_text() for text in offset.legends[0].get_texts()])
+
+
+def test_of_a_model_with_one_even_stack_only_heads_of_others_are_named(make_syntax: Make, make_heads: Make) -> None:
+    shapes = {"encoder": [4] * 2, "decoder": [4] * 2}
+    heads, syntax = make_heads(shapes=shapes), make_syntax(shapes=shapes)
+    heads.loc[heads["stack"] == "encoder", "entropy_norm"] = 1.0
+    figures = dict(classify_figures({"heads": heads, "syntax": syntax}))
+    names = rows_of(figures["best_heads"])
+    assert names
+    assert all("decoder." in name for name in names)
+    (axes,) = panels(figures["syntax"])
+    assert axes.get_title(loc="left") == "demo, decoder"
+    for name in ("best_heads", "syntax"):
+        figure = figures[name]
+        assert figure is not None
+        assert "demo, encoder: attention is even" in figure.get_suptitle().replace("\n", " ")
 
 
 def test_no_scores_no_figure(make_syntax: Make) -> None:
