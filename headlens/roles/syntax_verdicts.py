@@ -9,6 +9,7 @@ import pandas as pd
 from headlens.plots.head_grid import float_column
 
 Marks = npt.NDArray[np.bool_]
+CAUSAL = "decoder"  # the stack whose heads cannot look at what comes later
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
@@ -27,7 +28,7 @@ def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
 
 def mostly_later(syntax: pd.DataFrame) -> Marks:
     """Which rows are of heads of a causal stack in a relation whose most frequent offset lies to the right."""
-    return (syntax["stack"] == "decoder").to_numpy() & (float_column(syntax, "baseline_offset") > 0)
+    return (syntax["stack"] == CAUSAL).to_numpy() & (float_column(syntax, "baseline_offset") > 0)
 
 
 def is_syntactic(syntax: pd.DataFrame) -> Marks:

@@ -15,12 +15,14 @@ from headlens.plots import head_grid, style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
-from headlens.plots.style import BLUE, INK, PALE_BLUE, TICK_SIZE, VERMILION
+from headlens.plots.style import BLUE, INK, MISSING, PALE_BLUE, TICK_SIZE, VERMILION
 from headlens.roles.role_rules import even_note
+from headlens.roles.syntax_verdicts import CAUSAL, mostly_later
 from headlens.tables.classify_tables import REACH, offsets_to
 
 OFFSETS = offsets_to(REACH)
 _TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of the words around all panels
+_LINE = 0.15  # inches: of a legend
 _NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
 _HEAD_SIZE = 5.0  # points
 MOST = 12  # relations
@@ -29,6 +31,9 @@ _FARTHEST = 8
 _SLOT, _PANEL = 1.6, 1.25  # inches: width and height of a panel of a relation
 _TOP, _ABOVE = 1.28, 1.15  # of the axis of shares, and where the numbers stand
 _BEST: dict[str, Any] = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (4, 2)), "zorder": 3}
+_LATER = len(OFFSETS) // 2 + 1  # the first of the offsets to the right
+# What a causal head cannot see is not 0.
+_UNSEEN: dict[str, Any] = {"facecolor": "none", "edgecolor": MISSING, "hatch": "....", "linewidth": 0, "zorder": 0}
 _HATCHED: dict[str, Any] = {"hatch": "//////", "edgecolor": "white", "linewidth": 0}
 
 
@@ -67,7 +72,8 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
 def offset_profile(positions: pd.DataFrame) -> Figure | None:
     """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom.
 
-    Numbers beside the lines are those of the heads, as many as can be read; outside of them, the layer.
+    Numbers beside the lines are those of the heads, as many as can be read; outside of them, the layer. What causal
+    heads cannot see is dotted.
 
     Args:
         positions: rows of `positions.csv`, of one model or several.
@@ -83,10 +89,19 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     below, abreast = (len(pieces), 1) if style.in_column() else (1, len(pieces))
     length = float(np.clip(0.12 * max(len(table) for table in tables), 1.6, max(1.6, _TALLEST / below)))
     width = BAR_SLOT + min(3.2 * abreast, style.page_width() - BAR_SLOT)
-    figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, "Offsets of attention heads")
+    causal = [
+        part.stack == CAUSAL and not table.iloc[:, _LATER:].any(axis=None)
+        for part, table in zip(pieces, tables, strict=True)
+    ]
+    title = "Offsets of attention heads" + "\n(dotted: later tokens, which causal heads cannot see)" * any(causal)
+    figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, title)
     grid = figure.subplots(below, abreast, squeeze=False)
-    for axes, part, table in zip(grid.flat, pieces, tables, strict=True):
+    for axes, part, table, unseen in zip(grid.flat, pieces, tables, causal, strict=True):
+        if unseen:
+            table.iloc[:, _LATER:] = np.nan
         _profile(axes, table, scale, length)
+        if unseen:
+            axes.axvspan(_LATER, len(OFFSETS), **_UNSEEN | {"facecolor": "white", "zorder": 2})
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
     bar_beside(figure, scale, grid, (length + _WORDS) * below)
     return figure
@@ -154,7 +169,8 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame, note: str 
     """How far the head of a dependent stands from it, for the relations with the most instances; a panel each.
 
     After Voita et al. (2019), section 5.2: syntactic heads are compared with the most frequent relative position. That
-    bar is dark and has its number, the accuracy of the best head is a dashed line.
+    bar is dark and has its number, the accuracy of the best head is a dashed line. Where causal heads cannot look is
+    dotted, and no head is named that has nothing right since the governors stand there.
 
     Args:
         part: rows of `relation_offsets.csv` of one model and stack.
@@ -174,7 +190,8 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame, note: str 
     lines = -(-len(names) // abreast)
     part_of = f" (the {len(names)} of {len(counts)} with most instances)" * (len(names) < len(counts))
     title = f"Position of the governor relative to its dependent, by relation{part_of}\n{note or part.name}"
-    figure = style.constrained_figure(width, _WORDS + _PANEL * lines, title)
+    words = _WORDS + _LINE * (part.stack == CAUSAL)
+    figure = style.constrained_figure(width, words + _PANEL * lines, title)
     grid = figure.subplots(lines, abreast, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(names) :]:
         axes.remove()
@@ -185,6 +202,9 @@ def relation_offsets(part: head_grid.StackRows, syntax: pd.DataFrame, note: str 
         is_first, is_last = place % abreast == 0, place + abreast >= len(names)
         style.dress(axes, distance * is_last, "share of cases" * is_first)
         axes.tick_params(labelbottom=is_last)
+        if part.stack == CAUSAL:
+            # Numbers stand above.
+            axes.axvspan(0.5, _FARTHEST + 1.6, 0, 1 / _TOP, label="later words, unseen by causal heads", **_UNSEEN)
         _draw(axes, shares, scored)
         style.heading(axes, f"{name} (n = {counts[name]:,.0f})", width / abreast - 0.3)
     legend_below(figure, list(figure.axes), 1 if abreast > 2 else 3)
@@ -230,7 +250,7 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
     looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}
     axes.text(-_FARTHEST - 1.3, _ABOVE, f"{offset:+d}: {baseline:.0%}".replace("-", "−"), color=BLUE, **looks)
     accuracy = head_grid.float_column(scored, "accuracy")
-    if np.isfinite(accuracy).any():
+    if np.isfinite(accuracy).any() and (np.nanmax(accuracy) > 0 or not mostly_later(scored).any()):
         best = scored.iloc[int(np.nanargmax(accuracy))]
         label = f"{int(best['layer'])}.{int(best['head'])}: {best['accuracy']:.0%}"
         axes.text(_FARTHEST + 1.3, _ABOVE, label, color=VERMILION, ha="right", **looks)

@@ -211,7 +211,8 @@ _CAPTIONS = {
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
         "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
-        f"positional head; without one, no fixed distance says where a head points. {_TIES}",
+        "positional head; without one, no fixed distance says where a head points. Dotted: later tokens, which causal "
+        f"heads cannot see. {_TIES}",
     ),
     "rare_words": Caption(
         "Attention to rare words",
@@ -231,7 +232,8 @@ _CAPTIONS = {
         "compared with. "
         "Dashed, with layer, head and number: the most accurate head from dependent to governor; a syntactic one is "
         "above the blue number by the margin (0.10 by default), and significantly so. The histogram from governor to "
-        "dependent is the mirror image. With several models, which read the same trees, the first is shown.",
+        "dependent is the mirror image. Dotted: later words, which causal heads cannot see; none is named where they "
+        "find no governor for that reason. With several models, which read the same trees, the first is shown.",
     ),
     "best_heads": Caption(
         "Best head for every relation",

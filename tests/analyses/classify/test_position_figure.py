@@ -49,6 +49,19 @@ def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_pos
     assert [float(x) for x in axes.get_xticks()] == [0.5, 5.5, 9.5, 13.5, 18.5]
 
 
+@pytest.mark.parametrize(("stack", "later", "dotted"), [("decoder", 0.0, 1), ("decoder", 0.1, 0), ("encoder", 0.0, 0)])
+def test_what_causal_heads_cannot_see_is_dotted(make_positions: Make, stack: str, later: float, dotted: int) -> None:
+    frame = make_positions(shapes={stack: [2]})
+    frame.loc[~frame["offset"].str.startswith(("-", "<", "0")), "share"] = later
+    figure = offset_profile(frame)
+    assert figure is not None
+    axes = figure.axes[0]
+    drawn = np.ma.asarray(axes.collections[0].get_array())
+    assert np.ma.getmaskarray(drawn).sum() == 2 * 9 * dotted
+    assert [patch.get_x() for patch in axes.patches if patch.get_hatch()] == [10] * dotted
+    assert ("dotted: later tokens" in figure.get_suptitle()) == bool(dotted)
+
+
 def head_numbers(figure: Figure | None) -> list[tuple[int, str]]:
     assert figure is not None
     figure.canvas.draw()

@@ -67,6 +67,28 @@ def test_the_baseline_is_that_of_syntax_and_the_best_head_stands_beside_it() -> 
     assert set(line.get_ydata()) == {0.75}
 
 
+@pytest.mark.parametrize(
+    ("stack", "offset", "accuracies", "is_named"),
+    [
+        ("decoder", 1, [0.0, 0.0], False),
+        ("decoder", 1, [0.0, 0.1], True),
+        ("decoder", -1, [0.0, 0.0], True),
+        ("encoder", 1, [0.0, 0.0], True),
+    ],
+)
+def test_later_words_are_dotted_for_causal_heads_and_none_of_them_is_the_best_that_sees_nothing(
+    stack: str, offset: int, accuracies: list[float], *, is_named: bool
+) -> None:
+    table, scores = offsets({"nsubj": {"1": 5, "-1": 2}}, stack=stack), syntax(accuracies, offset).assign(stack=stack)
+    figure = drawn(table, scores)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert ("later words, unseen by causal heads" in labels) == (stack == "decoder")
+    hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch() == "...."]
+    assert [patch.get_x() for patch in hatched] == [0.5] * (stack == "decoder")
+    assert any(": " in text.get_text() and "." in text.get_text() for text in figure.axes[0].texts) == is_named
+    assert ("accuracy of the best head" in str(labels)) == is_named
+
+
 def test_farther_ones_add_up_at_the_ends() -> None:
     found = shares_by_offset(offsets({"obj": {">63": 1, "12": 2, "9": 3, "-40": 3, "0": 1}}).iloc[:5])
     assert {offset: share for offset, share in found.items() if share} == pytest.approx({9: 0.6, -9: 0.3, 0: 0.1})
