@@ -104,6 +104,12 @@ def objective_of(options: TextOptions) -> objectives.Objective:
     )
 
 
+def beyond_tokens(options: TextOptions) -> list[str]:
+    """Returns in words what the loss of `objective_of` has beyond the cross-entropy of tokens that `evaluation` has."""
+    smoothing = options.label_smoothing if options.task == "translation" else 0.0
+    return [f"label smoothing {smoothing:g}"] * (smoothing > 0) + ["next sentences"] * options.next_sentence
+
+
 def even_loss(loaded: LoadedModel) -> float:
     """The loss of `evaluation` where every token of the vocabulary is as likely; NaN where no head tells how many."""
     head = loaded.model.get_output_embeddings()

@@ -139,6 +139,7 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     assert "New weights, random before training: classifier." in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["labels"] == ["negative", "positive"]
+    assert record["only_in_training_loss"] == ["dropout"]
     assert any("13 occur word for word in the training data" in note for note in record["notes"])
     assert record["models"][0]["steps"] == 6
     assert record["checkpoint"] == best

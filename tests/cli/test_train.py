@@ -59,6 +59,7 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     assert f"chance level, guessing evenly, {math.log(vocabulary):.3f}." in shown
     record = json.loads(Path("run/run.json").read_text())
     assert record["models"][0]["steps"] == 6
+    assert record["only_in_training_loss"] == []
 
 
 @pytest.mark.slow
@@ -135,6 +136,7 @@ def test_a_new_translation_model(headlens: Headlens, monkeypatch: pytest.MonkeyP
     # How translations were found and compared.
     record = json.loads(Path("run/run.json").read_text())
     assert record["task"] == {"name": "translation", "beams": 4, "max_tokens": 256, "tokenizer": "13a"}
+    assert record["only_in_training_loss"] == ["label smoothing 0.1", "dropout"]
     (note,) = (note for note in record["notes"] if note.startswith("sacreBLEU's signatures: bleu nrefs:1|"))
     assert "|tok:13a|" in note
     assert note in " ".join(done.out.split())

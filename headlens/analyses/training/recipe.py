@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.report import training_curve
+from headlens.analyses.training.report import ONLY_TRAINING, training_curve
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.sentence import Corpus, summarise
@@ -91,7 +92,8 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             if test is not None:
                 with run.reporter.status(f"predicting {test.name}"):
                     notes += write_predictions(task, loaded, test, replace(options, warn=run.warn), run.file)
-        return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows) | {"checkpoint": saved})
+        facts = _facts(rows, dev_rows) | {"checkpoint": saved, ONLY_TRAINING: _dropout(loaded.model)}
+        return _write(request, run, loaded, state, measured, notes, facts)
 
 
 def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:
@@ -106,6 +108,18 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
 
 def _fresh_notes(parts: Sequence[str]) -> list[str]:
     return [f"New weights, random before training: {', '.join(parts)}."] if parts else []
+
+
+def _dropout(model: torch.nn.Module) -> list[str]:
+    """Returns a word if the model has dropout in training."""
+    # Some models have no modules for it, but modules with a rate, such as `attention_dropout`.
+    rates = (
+        value
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, float) and "dropout" in f"{type(module).__name__}.{name}".lower()
+    )
+    return ["dropout"] if max(rates, default=0.0) > 0 else []
 
 
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
@@ -146,8 +160,8 @@ def _write(
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
-    levels = facts["checkpoint"], facts.get("even_loss", math.nan)
-    write_training(run, state, measured, (model, data), levels, figures=request.figures)
+    curve = facts["checkpoint"], facts.get("even_loss", math.nan), facts[ONLY_TRAINING]
+    write_training(run, state, measured, (model, data), curve, figures=request.figures)
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
         if request.figures:
@@ -222,6 +236,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         task = {"task": vars(translation)} if request.bleu else {}
         facts: dict[str, Any] = {"corpus": asdict(summary), **task, "checkpoint": saved}
         facts |= {"even_loss": even} if math.isfinite(even) else {}
+        facts[ONLY_TRAINING] = [*text_training.beyond_tokens(text), *_dropout(loaded.model)]
         return _write(request, run, loaded, state, measured, notes, facts)
 
 
@@ -271,14 +286,14 @@ def write_training(
     state: TrainingState,
     measured: TaskResult,
     names: tuple[str, str],
-    levels: tuple[int | None, float],
+    curve: tuple[int | None, float, Sequence[str]],
     *,
     figures: bool,
 ) -> None:
     """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
 
-    The curve is named after the model and what it learns from, with a mark at the update whose weights were saved and
-    a line at the loss of guessing evenly, which are its levels.
+    The curve is named after the model and what it learns from; the update whose weights were saved, the loss of
+    guessing evenly, and what the loss in training alone has are given for it.
     """
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
@@ -286,6 +301,7 @@ def write_training(
             run.folder.table(name, table)
     write_log(run, state)
     tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    figure = training_curve(*tables, *names, *levels) if figures else None
+    saved, even, only_training = curve
+    figure = training_curve(*tables, *names, saved, even, only_training) if figures else None
     if figure is not None:
         run.folder.figure("training", figure)

@@ -31,6 +31,7 @@ from headlens.plots.style import (
 from headlens.runs.reading import RecordedRun, mapping, run_label, tables_of
 from headlens.tables.every_table import TABLES
 
+ONLY_TRAINING = "only_in_training_loss"  # of run.json
 _FEW = 20  # points of a line that has dots
 
 
@@ -41,6 +42,7 @@ def training_curve(
     data: str = "",
     saved: int | None = None,
     even: float = math.nan,
+    only_training: Sequence[str] = (),
 ) -> Figure | None:
     """The loss in training, and that of the evaluations, by update.
 
@@ -51,6 +53,7 @@ def training_curve(
         data: name of what it learns from, for the title.
         saved: the update whose weights were saved, if they are those of an evaluation.
         even: the loss of guessing evenly, NaN where that is not known; left out where it would take most of the room.
+        only_training: what the loss in training has and that of the evaluations has not, such as dropout.
 
     Returns:
         The figure, or None when nothing was logged.
@@ -62,6 +65,9 @@ def training_curve(
         f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("data:", data)) if name
     ]
     shown = "Training and held-out loss" if "loss" in evaluations else "Training loss"
+    # The lines are no measure of overfitting then.
+    differs = "loss" in evaluations and len(only_training) > 0
+    about += [f"(only the training loss has {' and '.join(only_training)})"] * differs
     figure = constrained_figure(width, 2.4, "\n".join([" ".join([shown, *about[:1]]), *about[1:]]))
     axes = figure.subplots()
     dress(axes, "update", "loss")
@@ -94,7 +100,10 @@ def _draw(run: RecordedRun) -> Figures:
         saved = step if isinstance(step, int) else None  # runs of earlier versions do not say
         even = run.record.get("even_loss")
         levels = saved, even if isinstance(even, float) else math.nan
-        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, *levels)
+        only_training = (
+            [str(name) for name in record] if isinstance(record := run.record.get(ONLY_TRAINING), list) else []
+        )
+        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, *levels, only_training)
     if ALPHAS in run.tables:
         yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.training.report import REPORT, training_curve
+from headlens.analyses.training.report import ONLY_TRAINING, REPORT, training_curve
 from headlens.errors import InputError
 from headlens.heads import KEY_COLUMNS
 from headlens.learning.alphas_figure import alpha_histograms
@@ -47,6 +47,21 @@ def test_the_curve_is_named_after_model_and_data() -> None:
     ((_, again),) = REPORT.figures(run)
     assert again is not None
     assert again.get_suptitle() == "Training loss of m\ndata: sst2.tsv"
+
+
+def test_what_only_the_loss_in_training_has_stands_in_the_title() -> None:
+    more = ["label smoothing 0.1", "dropout"]
+    run = recorded(log=LOG, evaluations=HELD)
+    run.record[ONLY_TRAINING] = more  # type: ignore[index]
+    for figure in (training_curve(LOG, HELD, only_training=more), dict(REPORT.figures(run))["training"]):
+        assert figure is not None
+        title = figure.get_suptitle().replace("\n", " ")
+        assert title.endswith(" (only the training loss has label smoothing 0.1 and dropout)")
+    run.record[ONLY_TRAINING] = "damaged"  # type: ignore[index]
+    others = training_curve(LOG, HELD), training_curve(LOG, HELD.iloc[:0, :0], only_training=more)
+    for figure in (*others, dict(REPORT.figures(run))["training"]):
+        assert figure is not None
+        assert "only" not in figure.get_suptitle()
 
 
 @pytest.mark.parametrize(
