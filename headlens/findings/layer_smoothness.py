@@ -19,6 +19,8 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.style import BLUE, GREEN, ORANGE, PURPLE
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.grid_smoothness import PERMUTATIONS, STATISTICS, GridStatistic, difference
+from headlens.statistics.non_inferiority import LEVEL
+from headlens.statistics.paired_tests import holm
 from headlens.tables.classify_tables import SMOOTHNESS, SMOOTHNESS_STATISTICS
 
 NAME = "smoothness"  # of the table and the figure
@@ -29,10 +31,11 @@ SMOOTHNESS_CAPTION = Caption(
     _TITLE,
     "Top: the mean correlation of heads of the same number in neighbouring layers, with its 95 % interval over head "
     "numbers, which fewer than four do not have. Bottom: Moran's I over the grid of layers and heads, which has no "
-    "interval, but a p-value by permutation in the table. Dashed: expected value for heads in random "
-    "order. Where layers share their weights (ALBERT), head h of one layer is head h of the next; in other models head "
-    "numbers carry no meaning, and the correlation varies around 0, while Moran's I exceeds its chance level as soon "
-    "as layers differ.",
+    "interval. Dashed: expected value for heads in random order. A dot is hollow where chance may give as much: p of "
+    "0.05 or more by permutation, with Holm's correction for all dots; p-values of the table are not corrected. Where "
+    "layers share their weights (ALBERT), head h of one layer is head h of the next; in other models head numbers "
+    "carry no meaning, and the correlation varies around 0, while Moran's I exceeds its chance level as soon as "
+    "layers differ.",
 )
 
 
@@ -113,6 +116,8 @@ def smoothness_notes(table: pd.DataFrame) -> list[str]:
 def smoothness_figure(table: pd.DataFrame) -> Figure | None:
     """The statistics of the models side by side, a panel for each statistic with a row for each quantity and stack.
 
+    Dots are hollow where the statistic is not significantly away from what chance gives.
+
     Args:
         table: rows of `smoothness.csv`.
 
@@ -122,7 +127,8 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
     of_one = np.array([not _is_difference(row) for row in table.to_dict("records")], bool)
     rows = table[of_one & np.isfinite(float_column(table, "value"))]
     stacks = ", " + rows["stack"].astype(str) if len(set(rows["stack"])) > 1 else ""
-    rows = rows.assign(name=rows["quantity"].astype(str) + stacks)
+    p_holm = holm(float_column(rows, "p_value"))
+    rows = rows.assign(name=rows["quantity"].astype(str) + stacks, hollow=~(p_holm < LEVEL))
     panels = []
     for statistic, same_statistic in rows.groupby("statistic", sort=False):
         # What chance gives depends on the number of heads, and so on the model.
@@ -134,6 +140,7 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
                 of_model["name"].tolist(),
                 of_model,
                 level=_chance(of_model) if len(chance) > 1 else chance.iloc[:0],
+                hollow=of_model["hollow"].to_numpy(bool),
             )
             for number, model in enumerate(rows["model"].drop_duplicates())
             for of_model in [same_statistic[same_statistic["model"] == model]]
@@ -141,7 +148,8 @@ def smoothness_figure(table: pd.DataFrame) -> Figure | None:
         names = same_statistic["name"].drop_duplicates().tolist()
         common = chance if len(chance) == 1 else chance.iloc[:0]
         panels.append(PointPanel(SMOOTHNESS_STATISTICS[str(statistic)], names, groups, common, "chance level"))
-    return point_rows(_TITLE, panels) if panels else None
+    hollow = f"\n(hollow: p of {LEVEL} or more, with Holm's correction)" * bool(rows["hollow"].any())
+    return point_rows(f"{_TITLE}{hollow}", panels) if panels else None
 
 
 def _chance(rows: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -44,6 +45,7 @@ class PointGroup:
         rows: `value`, `ci_low` and `ci_high` of each.
         marker: matplotlib's name of what stands at the value.
         level: of a dashed line of the group's own, in its colour; empty for none.
+        hollow: which points are not filled, as those that nothing is decided of; empty for none.
     """
 
     label: str
@@ -52,6 +54,7 @@ class PointGroup:
     rows: pd.DataFrame
     marker: str = "o"
     level: pd.DataFrame = field(default_factory=pd.DataFrame)
+    hollow: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
             size, values = 3.5 if group.marker == "o" else 7.0, float_column(group.rows, "value")
             looks: dict[str, Any] = {"color": group.colour, "marker": group.marker, "markersize": size, "linestyle": ""}
             axes.plot(values, at, label=group.label, zorder=3, **looks)
+            if group.hollow.any():
+                axes.plot(values[group.hollow], at[group.hollow], zorder=4, markerfacecolor="white", **looks)
         shown = [one_line(name, _LONGEST / abreast, letters) for name in panel.names]
         axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=INK, fontfamily=FAMILY)
         axes.set_ylim(len(shown) - 0.5, -0.5)

@@ -127,6 +127,23 @@ def test_the_figure_has_a_panel_for_each_statistic_and_a_point_for_each_model(ta
     assert smoothness_figure(table.iloc[:0]) is None
 
 
+def test_dots_are_hollow_where_chance_may_give_as_much(table: pd.DataFrame) -> None:
+    """Four dots are tested, so that by Holm's method .02 is not significant beside three that are larger."""
+    of_one = table["other_model"] == ""
+    for p_values, places in (
+        ((0.02, 0.5, 0.6, 0.7), 4),
+        ((0.01, 0.5, 0.6, np.nan), 3),
+        ((0.001, 0.002, 0.003, 0.004), 0),
+    ):
+        tested = table.copy()
+        tested.loc[of_one, "p_value"] = p_values
+        figure = smoothness_figure(tested)
+        assert figure is not None
+        lines = [line for axes in figure.axes for line in axes.lines if line.get_markerfacecolor() == "white"]
+        assert sum(len(line.get_xdata()) for line in lines) == places
+        assert figure.get_suptitle().endswith("(hollow: p of 0.05 or more, with Holm's correction)") == bool(places)
+
+
 def test_heads_too_few_for_any_statistic_are_told_nowhere() -> None:
     heads = pd.concat([heads_of(name, np.array([[0.5, 0.6]])) for name in ("a", "b")])
     found = smoothness_table(heads, ["confidence"], seed=0)
