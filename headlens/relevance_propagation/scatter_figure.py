@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from headlens.errors import counted
 from headlens.plots import style
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.label_placement import name_points
@@ -141,15 +142,16 @@ def _known(first: Grid, second: Grid) -> Marks:
 
 
 def _correlation(first: Grid, second: Grid, layers: pd.Series[Any]) -> str:
-    """Spearman's correlation within layers, the mean over them, since shares do not compare layers; and how many."""
+    """Spearman's correlation within layers, the mean over them, since shares do not compare layers, and of how many."""
     by_layer = [
         spearman_of_known(first[in_layer], second[in_layer])
         for in_layer in (np.array(layers == n) for n in layers.unique())
     ]
-    known, count = [value for value in by_layer if np.isfinite(value)], f"n = {len(first)}"
+    known, heads = [value for value in by_layer if np.isfinite(value)], counted(len(first), "head")
     # A rounded 0 has no sign.
     value = round(float(np.mean(known)), 2) + 0.0 if known else np.nan
-    return f"Spearman within layers {value:.2f} ({count})".replace("-", "−") if known else count
+    within = counted(len(known), "layer")
+    return f"Spearman within {within} {value:.2f} ({heads})".replace("-", "−") if known else heads
 
 
 def _panels(

@@ -59,7 +59,7 @@ def test_the_title_has_the_rank_correlation(make_heads: Make) -> None:
     figure = confidence_against_relevance(heads)
     assert figure is not None
     title = figure.axes[0].get_title(loc="left")
-    assert title == f"demo, encoder\nSpearman within layers {value:.2f} (n = 71)".replace("-", "−")
+    assert title == f"demo, encoder\nSpearman within 6 layers {value:.2f} (71 heads)".replace("-", "−")
 
 
 def test_a_correlation_of_nothing_has_no_sign(make_heads: Make) -> None:
@@ -69,7 +69,7 @@ def test_a_correlation_of_nothing_has_no_sign(make_heads: Make) -> None:
     assert -0.005 < within_layers(heads, "confidence", "relevance") < 0
     figure = confidence_against_relevance(heads)
     assert figure is not None
-    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman within layers 0.00 (n = 72)"
+    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman within 1 layer 0.00 (72 heads)"
 
 
 def test_the_most_relevant_heads_are_named(make_heads: Make) -> None:
@@ -118,7 +118,7 @@ def test_too_few_heads_have_no_correlation(make_heads: Make, shapes: dict[str, l
     figure = confidence_against_relevance(heads.drop(columns="role"))
     assert figure is not None
     figure.canvas.draw()
-    assert figure.axes[0].get_title(loc="left") == f"m, encoder\nn = {len(heads)}"
+    assert figure.axes[0].get_title(loc="left") == f"m, encoder\n{len(heads)} head" + "s" * (len(heads) > 1)
 
 
 def test_without_relevance_or_confidence_there_is_nothing_to_draw(make_heads: Make) -> None:
@@ -149,7 +149,7 @@ def test_every_other_rule_has_a_panel_with_the_same_heads(make_relevance: Make) 
     ):
         assert offsets(axes) == pairs(own["relevance"], other)
         value = within_layers(own.assign(other=other), "relevance", "other")
-        expected = f"m, encoder\nSpearman within layers {value:.2f} (n = 20)".replace("-", "−")
+        expected = f"m, encoder\nSpearman within 5 layers {value:.2f} (20 heads)".replace("-", "−")
         assert axes.get_title(loc="left") == expected
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["same share under both rules"]
 
