@@ -97,7 +97,7 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
             below, beside = (keys if is_last else []), (queries if is_first else [])
             axes.set_xticks(np.arange(0, len(below), step) + 0.5, below[::step], rotation=90, **font)
             axes.set_yticks(np.arange(0, len(beside), step) + 0.5, beside[::step], **font)
-    add_bar(figure, scale, _SIDE - 0.12)
+    add_bar(figure, scale, _SIDE - 0.12, 0.45 + style.further_lines(title, width))
     return figure
 
 

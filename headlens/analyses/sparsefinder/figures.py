@@ -69,21 +69,22 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
+    about = _measured(tables.get("pareto", tables.get("heads", pd.DataFrame())))
     if "pareto" in tables:
         points, examples = tables["pareto"], examples_text(tables.get("metrics", tables["pareto"]))
         for number, (stack, rows) in enumerate(points[points["head"].isna()].groupby("stack", sort=False)):
             yield f"pareto_{stack}" if number else "pareto", pareto_curves(rows, str(stack), examples)
     if "heads" in tables:
-        yield "heads", sparse_heads(tables["heads"])
+        yield "heads", sparse_heads(tables["heads"], about)
         if "clusters" in tables:
-            yield "clusters", cluster_pictures(tables["clusters"], tables["heads"])
+            yield "clusters", cluster_pictures(tables["clusters"], tables["heads"], about)
     if "pos_pairs" in tables:
         for number, (stack, rows) in enumerate(tables["pos_pairs"].groupby("stack", sort=False)):
-            yield f"pos_pairs_{stack}" if number else "pos_pairs", pos_pair_maps(rows)
+            yield f"pos_pairs_{stack}" if number else "pos_pairs", pos_pair_maps(rows, about)
     if "examples" in tables:
         by_stack = tables["examples"].groupby("stack", sort=False)
         for stack, rows in by_stack:
-            yield "examples" if len(by_stack) == 1 else f"examples_{stack}", example_maps(rows)
+            yield "examples" if len(by_stack) == 1 else f"examples_{stack}", example_maps(rows, about)
     if ALPHAS in tables:
         yield ALPHAS, alpha_histograms(tables[ALPHAS])
 
@@ -112,8 +113,7 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
     across = 1 if style.in_column() else len(panels)
     shown = "recall, task and sparsity" if len(panels) > 1 else "recall and sparsity"
     width = min(style.page_width(), style.FULL_WIDTH * across / 2)
-    names = [*points["model"].astype(str).unique(), *points.get("attention", pd.Series(dtype=str)).dropna().unique()]
-    title = "\n".join([f"Predicted attention: {shown}", ", ".join(names)])
+    title = _titled(f"Predicted attention: {shown}", _measured(points))
     figure, drawn = curve_panels(title, [words for *_, words, _ in panels], width, across)
     for axes, (column, place, label, _, rows) in zip(drawn, panels, strict=True):
         style.dress(axes, "sparsity", style.one_line(label, _PANEL, style.LABEL_SIZE))
@@ -135,6 +135,17 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
     return figure
 
 
+def _measured(rows: pd.DataFrame) -> str:
+    """The models of a table, and what is said of their attention if that was switched."""
+    return ", ".join(
+        str(name) for column in ("model", "attention") if column in rows for name in rows[column].dropna().unique()
+    )
+
+
+def _titled(title: str, about: str) -> str:
+    return "\n".join(filter(None, [title, about]))
+
+
 def _draw_methods(axes: Axes, curves: pd.DataFrame, place: str, column: str) -> None:
     """Draws a line for each method, and intervals of a metric."""
     for method, (colour, line, label) in LOOKS.items():
@@ -148,11 +159,12 @@ def _draw_methods(axes: Axes, curves: pd.DataFrame, place: str, column: str) -> 
     axes.set_xlim(0, 1.02)
 
 
-def sparse_heads(heads: pd.DataFrame) -> Figure | None:
+def sparse_heads(heads: pd.DataFrame, about: str = "") -> Figure | None:
     """How sparse every head is, and how well its own best method of Sparsefinder predicts that.
 
     Args:
         heads: rows of `heads.csv`.
+        about: last line of the title, here and below: the model, and its attention if that was switched.
 
     Returns:
         The figure, or None when nothing was measured.
@@ -163,12 +175,11 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
     predicted = (2 * areas.max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
     titles = {"sparsity": "sparsity of entmax", "predicted": "predicted by its best of distance, buckets, clusters"}
     scales = [Scale("share of pairs without weight"), Scale("normalised area under the curve", colours="cividis")]
-    return paired_maps(
-        heads.assign(predicted=predicted), titles, scales, "Sparsity of attention heads, and how predictable it is"
-    )
+    title = _titled("Sparsity of attention heads, and how predictable it is", about)
+    return paired_maps(heads.assign(predicted=predicted), titles, scales, title)
 
 
-def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | None:
+def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame, about: str = "") -> Figure | None:
     """How often each part of speech is among the queries and the keys of each cluster.
 
     Three heads of a model, those whose clusters tell most about parts of speech, a row of panels each.
@@ -176,6 +187,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     Args:
         clusters: rows of `clusters.csv`.
         heads: rows of `heads.csv`, for `information`.
+        about: last line of the title.
 
     Returns:
         The figure, or None where no part of speech is known. Clusters of few tokens are grey.
@@ -196,16 +208,17 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
             panels.append((title, shares.reindex(index=rows, columns=tags).set_axis(numbers)))
     scale, axis = Scale(f"share of the cluster (grey: fewer than {_FEWEST_TOKENS} tokens)"), ("", "cluster")
-    return _share_maps("Parts of speech in clusters", panels, scale, axis, shared=True)
+    return _share_maps(_titled("Parts of speech in clusters", about), panels, scale, axis, shared=True)
 
 
-def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
+def pos_pair_maps(pairs: pd.DataFrame, about: str = "") -> Figure | None:
     """Which parts of speech attend to each other: entmax itself, and the graph that is predicted, on one scale.
 
     The share of the pairs of two tags that are in a graph, as a multiple of that of all pairs, special tokens left out.
 
     Args:
         pairs: rows of `pos_pairs.csv` of one stack; counts of its heads are added up.
+        about: last line of the title.
 
     Returns:
         The figure, or None without rows. Tags of which there are few pairs are grey.
@@ -237,7 +250,7 @@ def pos_pair_maps(pairs: pd.DataFrame) -> Figure | None:
     ]
     axis = "part of speech of the key", "part of speech of the query"
     headline = f"Parts of speech that attend to each other, {pairs['stack'].iloc[0]}"
-    return _share_maps(headline, panels, scale, axis)
+    return _share_maps(_titled(headline, about), panels, scale, axis)
 
 
 def _share_maps(
@@ -277,11 +290,12 @@ def _share_maps(
     return figure
 
 
-def example_maps(examples: pd.DataFrame) -> Figure | None:
+def example_maps(examples: pd.DataFrame, about: str = "") -> Figure | None:
     """Heads on a sentence: where entmax looks, what is predicted, and where it looks over the prediction.
 
     Args:
         examples: rows of `examples.csv` of one stack.
+        about: last line of the title.
 
     Returns:
         The figure, or None without rows.
@@ -302,5 +316,5 @@ def example_maps(examples: pd.DataFrame) -> Figure | None:
         examples.drop_duplicates(side).sort_values(side)[f"{side}_token"].astype(str).tolist()
         for side in ("query", "key")
     )
-    title = f"Attention over predicted positions, method {examples['method'].iloc[0]}"
+    title = _titled(f"Attention over predicted positions, method {examples['method'].iloc[0]}", about)
     return draw_blocks([MapBlock(np.stack(maps), queries, keys, titles)], title, across=3)

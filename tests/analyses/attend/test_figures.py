@@ -170,3 +170,10 @@ def test_of_states_of_one_model_the_first_is_drawn_and_heads_that_are_gone_are_n
 def test_maps_that_do_not_fit_their_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="do not fit"):
         draw_blocks([MapBlock(np.ones((1, 2, 2)), ["a", "b"], ["a"], ["h"])])
+
+
+def test_the_colour_bar_begins_below_a_title_of_several_lines() -> None:
+    figure = draw_blocks([MapBlock(np.full((1, 2, 2), 0.5), ["a", "b"], ["a", "b"], ["h"])], "a long title " * 12)
+    assert figure is not None
+    figure.canvas.draw()
+    assert figure.axes[-1].get_window_extent().y1 < figure.texts[0].get_window_extent().y0

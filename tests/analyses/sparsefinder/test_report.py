@@ -256,6 +256,18 @@ def test_all_figures_by_name() -> None:
     assert list(sparsefinder_figures({})) == []
 
 
+@pytest.mark.parametrize("attention", [None, "switched to 1.5-entmax"])
+def test_all_titles_name_the_model_and_switched_attention(attention: str | None) -> None:
+    rows = {"clusters": clusters(), "pos_pairs": pos_pairs(), "examples": examples(), "heads": heads()}
+    tables = {"pareto": points().assign(model="demo", attention=attention), **rows}
+    for figure in dict(sparsefinder_figures(tables)).values():
+        assert figure is not None
+        title = figure.get_suptitle() or figure.texts[0].get_text()
+        assert title.split("\n")[-1] == ("demo, switched to 1.5-entmax" if attention else "demo")
+    del tables["pareto"]  # as where a run was stopped
+    assert dict(sparsefinder_figures(tables))["heads"] is not None
+
+
 def test_methods_in_order() -> None:
     rows = [
         ("m", "all", "window", "recall", 0.6, np.nan, np.nan, 0.1),
