@@ -19,7 +19,7 @@ from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, draw_cells
-from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, head_name
 from headlens.plots.style import PALE, VERMILION
 from headlens.roles.role_rules import above_null, even_heads, is_even
 
@@ -75,6 +75,7 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         if not np.isfinite(shares).any() or is_even(part.rows):
             continue
         best = part.rows.iloc[int(np.nanargmax(shares))]
+        highest = part.rows.iloc[int(np.nanargmax(float_column(part.rows, "rare_top1")))]
         share, null = best["rare_top1"], best.get("rare_top1_null", np.nan)
         if not above_null(share, null):
             continue
@@ -87,6 +88,9 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
                 f"uniform attention {null:.0%}" if more else f"not shown to be above uniform attention ({null:.0%})"
             )
             title += "" if np.isnan(null) else f"; {compared}"
+            # Tables of measures name it.
+            if highest["rare_top1"] > share:
+                title += f". {head_name(highest)} has {highest['rare_top1']:.0%}, but attends evenly"
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
                 title += ". No head holds the role"

@@ -113,6 +113,19 @@ def test_uniform_attention_is_told_and_a_head_that_is_not_above_it_is_not_drawn(
     assert "60% at the rarest word; not shown to be above uniform attention (34%)" in figure.get_suptitle()
 
 
+def test_a_higher_head_that_attends_evenly_is_told_beside_the_one_that_is_drawn(make_heads: Make) -> None:
+    """Tables of measures name it as the highest."""
+    rows = heads(make_heads)
+    best = int(rows["rare_top1"].to_numpy().argmax())
+    entropy, shares = np.full(len(rows), 0.5), rows["rare_top1"].to_numpy(float).copy()
+    entropy[1 - best], shares[1 - best] = 0.995, 0.9
+    ((_, figure),) = rare_word_figures(rows.assign(entropy_norm=entropy, rare_top1=shares), [kept(ROWS)])
+    assert figure is not None
+    title = figure.get_suptitle().replace("\n", " ")
+    assert f"encoder.{rows['layer'].iloc[1 - best]}.{1 - best} has 90%, but attends evenly" in title
+    assert f"encoder.{rows['layer'].iloc[best]}.{best} of" in title
+
+
 def test_models_and_stacks_have_figures_of_their_own(make_heads: Make) -> None:
     both = pd.concat([heads(make_heads), heads(make_heads).assign(model="second")])
     maps = [kept(ROWS), kept(ROWS, model="second")]
