@@ -59,7 +59,7 @@ def test_a_model_comes_with_its_tokenizer() -> None:
 
 def test_a_corpus_may_be_a_list_of_sentences(small: str, tmp_path: Path) -> None:
     loaded = headlens.load(small)
-    texts = ["The cat that I saw sleeps.", " ", "Dogs bark."] * 2
+    texts = ["The cat that I saw sleeps.", " ", "Dogs bark."]
     (tmp_path / "texts.txt").write_text("\n".join(texts), encoding="utf-8")
     read = headlens.classify(loaded, tmp_path / "texts.txt", similarity="off").tables["heads"]
     for kind in (list, iter):

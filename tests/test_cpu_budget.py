@@ -9,7 +9,17 @@ from typing import Any
 
 import cpu_budget
 import pytest
-from cpu_budget import MOST_OF_ALL, MOST_OF_ONE, REST, TOLERANCE, Costs, load_durations, over_budget
+from cpu_budget import (
+    MOST_OF_ALL,
+    MOST_OF_ONE,
+    REST,
+    TOLERANCE_OF_ALL,
+    TOLERANCE_OF_RECORD,
+    Costs,
+    load_durations,
+    over_budget,
+    write_durations,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = """
@@ -100,17 +110,28 @@ def test_of_a_slower_machine_more_is_accepted(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_all_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = costs(**{f"n{n}": 0.9 for n in range(int(MOST_OF_ALL / 0.9) + 2)})
+    many = costs(**{f"n{n}": 0.9 for n in range(int(MOST_OF_ALL * TOLERANCE_OF_ALL / 0.9) + 2)})
     (line,) = over_budget(many, {})
     assert line.startswith("the default tier: ")
     many.rest = -3.0
     assert over_budget(many, {}) == []
 
 
+def test_a_record_of_a_slower_machine_is_in_the_seconds_of_the_first(own_record: Path) -> None:
+    (own_record.parent.parent / "a.py").touch()
+    own_record.write_text(json.dumps({"default": {"a.py": {"a.py::one": 0.5, "a.py::two": 0.2}}, "slow": {}}))
+    twice = costs(one=1.0, two=0.4, new=0.6, cheap=0.1)
+    twice.rest = 8.0
+    write_durations(twice)
+    record = json.loads(own_record.read_text())
+    assert record["default"]["a.py"] == {"(cheaper ones)": 0.05, "a.py::new": 0.3, "a.py::one": 0.5, "a.py::two": 0.2}
+    assert record["outside of tests"] == 4.0
+
+
 def test_the_record_keeps_the_budget() -> None:
     record: Any = json.loads(cpu_budget.DURATIONS.read_text(encoding="utf-8"))
     tests = {name: s for own in load_durations()["default"].values() for name, s in own.items() if name != REST}
-    assert [name for name, seconds in tests.items() if seconds > MOST_OF_ONE * TOLERANCE] == []
+    assert [name for name, seconds in tests.items() if seconds > MOST_OF_ONE * TOLERANCE_OF_RECORD] == []
     rest = sum(own.get(REST, 0.0) for own in load_durations()["default"].values())
     assert sum(tests.values()) + rest + record["outside of tests"] + sum(record["shared"].values()) < MOST_OF_ALL
     recorded = {*load_durations()["default"], *load_durations()["slow"]}

@@ -17,7 +17,7 @@ import torch
 import transformers
 from saved import build
 from small_vocabulary import small_wordpiece  # noqa: F401
-from tiers import rest_slow
+from tiers import rest_slow, rest_slow_rows
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -268,8 +268,12 @@ WRAPPED: dict[str, tuple[Callable[[PreTrainedModel, Any], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("what", WRAPPED)
+# Every function with one wrapper, every wrapper with one function; to compile takes seconds.
+EVERY = [(name, what) for what in WRAPPED for name in CALLS]
+FAST = [(name, what) for name, what in EVERY if what == "alone" or (name == "classify" and what != "compiled")]
+
+
+@pytest.mark.parametrize(("name", "what"), rest_slow_rows(EVERY, FAST))
 def test_wrappers_are_refused_by_all_functions(
     name: str, what: str, tsv: Path, wordpiece_tokenizer: PreTrainedTokenizerBase
 ) -> None:

@@ -265,10 +265,9 @@ def test_what_pruned_models_are_is_told_where_heads_are_replaced(run: Callable[.
 OUTPUTS = "bert.encoder.layer.1.attention.output.dense.weight"
 
 
-def test_classes_of_other_names_and_a_model_that_always_says_the_same(
-    headlens: Headlens, run: Callable[..., Any], judge: str
-) -> None:
-    plain = run("--no-figures").out
+@pytest.fixture
+def always_the_same(judge: str) -> str:
+    """A model with classes of other names that gives the same answer to every example."""
     shutil.copytree(judge, "other")
     config = json.loads(Path("other/config.json").read_text())
     config |= {"id2label": {"0": "sad", "1": "glad"}, "label2id": {"sad": 0, "glad": 1}}
@@ -277,17 +276,23 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(
     weights["classifier.bias"] += torch.tensor([100.0, 0.0])
     weights[OUTPUTS][:, :8] = 0.0  # without head 0 every number is the same
     save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
-    done = run("--no-figures", "--overwrite", models=("other",))
+    return "other"
+
+
+def test_classes_of_other_names(run: Callable[..., Any], always_the_same: str) -> None:
+    done = run(models=(always_the_same,))
     assert done.code == 2
     for words in ("sad, glad", "negative, positive", "'sad' is not one of", "--labels model=NAME,NAME"):
         assert words in " ".join(done.err.split())
     for order, said in (("negative,positive", "negative"), ("POS,NEG", "positive")):
-        done = run("--no-figures", "--overwrite", "--labels", f"model={order}", models=("other",))
+        done = run("--limit", 10, "--overwrite", "--labels", f"model={order}", models=(always_the_same,))
         assert done.code == 0, done.err
-        words = f"The model predicts {said!r} for every example"
-        assert words in " ".join(done.out.split())
-        assert words not in plain
-    done = run("--no-figures", "--overwrite", "--labels", "model=POS,NEG", "--prune", "1,2", models=("other",))
+        assert f"The model predicts {said!r} for every example" in " ".join(done.out.split())
+
+
+def test_a_model_that_always_says_the_same(headlens: Headlens, run: Callable[..., Any], always_the_same: str) -> None:
+    assert "for every example" not in " ".join(run("--limit", 10).out.split())
+    done = run("--overwrite", "--labels", "model=POS,NEG", "--prune", "1,2", models=(always_the_same,))
     assert done.out.startswith("other: the model gives the same answer to all 30 examples, so that nothing can be")
     for words in ("verdict", "decide", "or better", "Removed singly"):
         assert words not in done.out

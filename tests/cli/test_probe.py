@@ -141,6 +141,9 @@ def test_an_encoder_without_heads_is_refused(headlens: Headlens, tiny_marian: Pa
     done = headlens("probe", "small", "--limit", 20, "--no-figures", "--out", "run")
     assert done.code == 2
     assert "There are no heads left in the encoder of small." in done.err
+
+
+def test_of_a_translation_model_the_encoder_is_probed(headlens: Headlens, tiny_marian: Path) -> None:
     done = headlens("probe", tiny_marian, "--limit", 10, "--replicates", 20, "--out", "run")
     assert done.code == 0, done.err
     assert set(pd.read_csv("run/probe_weights.csv")["stack"]) == {"encoder"}

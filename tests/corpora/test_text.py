@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import os
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -180,6 +181,11 @@ texts = st.text(odd | st.characters(exclude_categories=["Cs"]), max_size=40)
 
 def words(text: str) -> list[str]:
     return [w.form for w in split_words(text)]
+
+
+def test_all_combining_marks_are_part_of_words() -> None:
+    marks = {c for c in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(c).startswith("M")}
+    assert words("".join(f"a{c}a " for c in sorted(marks))) == [f"a{c}a" for c in sorted(marks)]
 
 
 @pytest.mark.parametrize(
