@@ -66,10 +66,12 @@ class HeadTable:
         missing = [c for c in KEY_COLUMNS if c not in self.rows.columns]
         if missing:
             raise ValueError(f"a head table needs the columns {KEY_COLUMNS}; missing: {missing}")
-        order = self.rows["stack"].map({s: i for i, s in enumerate(STACKS)})
-        keyed = self.rows.assign(_stack=order).sort_values(["_stack", "layer", "head"], kind="stable")
+        places = self.rows["stack"].map({s: i for i, s in enumerate(STACKS)})
+        order = np.lexsort((self.rows["head"], self.rows["layer"], places))
         first = KEY_COLUMNS + [c for c in self.rows.columns if c not in KEY_COLUMNS]
-        object.__setattr__(self, "rows", keyed[first].reset_index(drop=True))
+        in_order = (order[1:] > order[:-1]).all()
+        ordered = self.rows if in_order else self.rows.iloc[order]
+        object.__setattr__(self, "rows", ordered[first].reset_index(drop=True))
 
     @classmethod
     def from_columns(cls, heads: Sequence[Head], **columns: Sequence[object] | npt.NDArray[np.generic]) -> HeadTable:
@@ -104,9 +106,25 @@ class HeadTable:
         shape = range(int(part["layer"].max()) + 1), range(int(part["head"].max()) + 1)
         return matrix.reindex(index=shape[0], columns=shape[1]).to_numpy(np.float64)
 
-    def join(self, other: HeadTable) -> HeadTable:
-        """The columns of both tables, by head; a head that `other` lacks gets empty cells."""
-        return HeadTable(self.rows.merge(other.rows, on=KEY_COLUMNS, how="left", validate="many_to_one"))
+    def join(self, *others: HeadTable) -> HeadTable:
+        """The columns of several tables, by head; a head that one of the others lacks gets empty cells.
+
+        Raises:
+            ValueError: if one of the others has several rows for a head, or two tables have a column of one name.
+        """
+        heads = pd.MultiIndex.from_frame(self.rows[KEY_COLUMNS])
+        parts = [self.rows]
+        for other in others:
+            rows = other.rows.drop(columns=KEY_COLUMNS)
+            if len(rows) != len(heads) or not (other.rows[KEY_COLUMNS] == self.rows[KEY_COLUMNS]).all(axis=None):
+                rows.index = pd.MultiIndex.from_frame(other.rows[KEY_COLUMNS], names=KEY_COLUMNS)
+                rows = rows.reindex(heads).reset_index(drop=True)
+            parts.append(rows)
+        joined = pd.concat(parts, axis=1)
+        if not joined.columns.is_unique:
+            twice = ", ".join(map(str, joined.columns[joined.columns.duplicated()]))
+            raise ValueError(f"several tables have the columns {twice}")
+        return HeadTable(joined)
 
     def with_model(self, model: str) -> pd.DataFrame:
         """The rows as written to a CSV: `model` in front."""

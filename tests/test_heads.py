@@ -75,8 +75,14 @@ def test_join() -> None:
     rows = left.join(right).rows
     assert rows["a"].tolist() == [4, 2, 3, 1]
     np.testing.assert_array_equal(rows["b"], [np.nan, 20, np.nan, 10])
-    with pytest.raises(pd.errors.MergeError):
+    alike = HeadTable.from_columns(HEADS, c=range(4))
+    rows = left.join(alike, right, HeadTable.from_columns(HEADS[::-1], d=range(4))).rows
+    assert rows[["a", "c", "d"]].to_numpy().tolist() == [[4, 3, 0], [2, 1, 2], [3, 2, 1], [1, 0, 3]]
+    np.testing.assert_array_equal(rows["b"], [np.nan, 20, np.nan, 10])
+    with pytest.raises(ValueError, match="unique"):
         left.join(HeadTable.from_columns(HEADS[:1] * 2, b=[1, 2]))
+    with pytest.raises(ValueError, match="several tables have the columns c"):
+        left.join(alike, alike)
 
 
 def test_model_comes_first() -> None:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -338,7 +338,8 @@ def _head_tables(
 
 
 def _with_roles(statistics: Statistics, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
-    return label(reduce(HeadTable.join, statistics.head_tables()), syntax, thresholds)
+    first, *others = statistics.head_tables()
+    return label(first.join(*others), syntax, thresholds)
 
 
 def _roles(statistics: Statistics, thresholds: Thresholds, totals: Accumulator) -> list[str]:
