@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
 import io
 import logging
@@ -13,6 +14,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -25,8 +27,7 @@ from typer.exceptions import TyperException
 from headlens.errors import HeadlensError, InputError, Interrupted, OutputError
 from headlens.visible_text import visible_text
 
-from . import models, serve
-from .command import ALSO, COMMANDS, ListsOnce, program_parameters, rank, takes
+from .command import COMMANDS, program_parameters, rank, takes
 
 _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
@@ -48,7 +49,20 @@ def _visible_errors() -> Iterator[None]:
 
 
 class _Commands(TyperGroup):
-    """The commands; nothing that their errors quote reaches the terminal raw."""
+    """The commands, each built when it is needed; nothing that their errors quote reaches the terminal raw."""
+
+    lists = False
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Returns a command; where commands are listed one without options, which takes a tenth of the time."""
+        if cmd_name in COMMANDS and not self.lists:
+            self.commands[cmd_name] = _built(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        listing = copy.copy(self)
+        listing.lists = True
+        super(_Commands, listing).format_help(ctx, formatter)
 
     @_visible_errors()
     def make_context(self, *given: Any, **more: Any) -> Any:
@@ -72,10 +86,12 @@ for _file in iter_modules([str(Path(__file__).parent)]):
     if not _file.name.startswith("_") and _file.name != "app":
         import_module(f".{_file.name}", __package__)
 for _name in sorted(COMMANDS, key=lambda name: (name not in _FIRST, name)):
-    _panel, _function = COMMANDS[_name]
-    app.command(_name, cls=ListsOnce, rich_help_panel=_panel, epilog=ALSO)(_function)
-app.command("serve", cls=ListsOnce, rich_help_panel="Analyses", epilog=ALSO)(serve.SERVE_COMMAND)
-app.add_typer(models.app, name="models", rich_help_panel="Models")
+    app.command(_name, help=COMMANDS[_name].help, rich_help_panel=COMMANDS[_name].panel)(lambda: None)
+
+
+@cache
+def _built(name: str) -> Any:
+    return COMMANDS[name].build()
 
 
 def _version(given: bool) -> None:

@@ -10,7 +10,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import MISSING, replace
+from dataclasses import MISSING, dataclass, replace
 from functools import wraps
 from pathlib import Path
 from types import GenericAlias
@@ -37,8 +37,24 @@ _TYPED, _FILE = "COMMANDLINE", "DEFAULT_MAP"  # how Typer calls the source of va
 # The last line of the help of every command.
 ALSO = "--help-all shows every option, and headlens --help those of every command."
 _DEFAULT = " (default: "
-# By name the group that a command stands in, and what Typer runs.
-COMMANDS: dict[str, tuple[str, Callable[..., None]]] = {}
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command before its options are known, which only a command that is run, or shown alone, needs.
+
+    Args:
+        panel: the group of commands that it stands in.
+        help: what it does; the first paragraph stands in the list of commands.
+        build: makes what Typer runs, which imports and reads the declarations of all of its options.
+    """
+
+    panel: str
+    help: str
+    build: Callable[[], Any]
+
+
+COMMANDS: dict[str, CommandEntry] = {}  # by name
 
 
 class _OfProgram:
@@ -153,36 +169,45 @@ def _show_help(ctx: Any) -> NoReturn:
 
 
 def command(
-    panel: str, *, plan: Plan | None = None, plans: bool = True
-) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
+    panel: str, *, plan: Plan | None = None, plans: bool = True, options: Callable[[], CommandOptions] | None = None
+) -> Callable[[Callable[[Any, Screen], None]], Callable[[Any, Screen], None]]:
     """Returns a decorator that makes the command of its name of a function of a request and the screen.
 
     Args:
         panel: the group of commands that it stands in.
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
+        options: returns the options of a command that is no analysis, which has none of runs: `--resume`, `--config`.
     """
 
-    def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
-        declared = commands()[function.__name__.replace("_", "-")]
-        terminal = [name for name in _TERMINAL if plans or name != "dry_run"]
-        flat = with_options(function, declared, plan=plan, terminal=terminal)
-        COMMANDS[declared.name] = panel, flat
-        return flat
+    def made(function: Callable[[Any, Screen], None]) -> Callable[[Any, Screen], None]:
+        name = function.__name__.replace("_", "-")
+        terminal = [option for option in _TERMINAL if plans or option != "dry_run"]
+
+        def build() -> Any:
+            declared = options() if options is not None else commands()[name]
+            app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+            app.command(name, cls=ListsOnce, epilog=ALSO)(
+                with_options(function, declared, plan=plan, terminal=terminal if options is None else ())
+            )
+            return typer.main.get_command(app)
+
+        COMMANDS[name] = CommandEntry(panel, inspect.getdoc(function) or "", build)
+        return function
 
     return made
 
 
 def analysis(
     panel: str, *, plans: bool = True
-) -> Callable[[Callable[[Any, Any, Screen], str | None]], Callable[..., None]]:
+) -> Callable[[Callable[[Any, Any, Screen], str | None]], Callable[[Any, Screen], None]]:
     """Returns a decorator that makes a command of a function that shows what a run found; arguments as of `command`.
 
     The function is given the run, the request and the screen, and returns what is sensible next, where that is not
     `headlens report`. Notes and files are shown after it.
     """
 
-    def made(show: Callable[[Any, Any, Screen], str | None]) -> Callable[..., None]:
+    def made(show: Callable[[Any, Any, Screen], str | None]) -> Callable[[Any, Screen], None]:
         @wraps(show)
         def whole(request: Any, screen: Screen) -> None:
             run = commands()[show.__name__.replace("_", "-")].execute(request, screen)

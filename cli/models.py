@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from headlens.models.model_options import ModelOptions
-from headlens.options import DEMO, CommandOptions, option
-from headlens.shared_options import MODEL_NAME
+from headlens.options import CommandOptions
 
-from .command import ALSO, Folder, ListsOnce, program_values, with_options
+from .command import ALSO, COMMANDS, CommandEntry, Folder, ListsOnce, program_values, with_options
 from .screen import Screen
 
 
-@dataclass(frozen=True)
-class CheckRequest:
-    """What `headlens models check` is asked for."""
-
-    model: str = option(DEMO, MODEL_NAME)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-
-
-app = typer.Typer(
-    help="List the models headlens knows, or check one.", invoke_without_command=True, cls=Folder, epilog=ALSO
-)
-
-
-@app.callback()
 def models(
     ctx: typer.Context,
     everything: Annotated[
@@ -53,7 +36,7 @@ def models(
     screen.finish({"tested": rows, "refused": UNSUPPORTED, "types": types}, [], "headlens models check NAME")
 
 
-def check(request: CheckRequest, screen: Screen) -> None:
+def check(request: Any, screen: Screen) -> None:
     """Load a model and show what headlens finds in it: layers of heads per stack, tokenizer, parameters.
 
     Example: headlens models check demo
@@ -70,4 +53,13 @@ def check(request: CheckRequest, screen: Screen) -> None:
     screen.finish(facts.as_json(), [], shlex.join(["headlens", "classify", request.model]))
 
 
-app.command(cls=ListsOnce, epilog=ALSO)(with_options(check, CommandOptions("check", (CheckRequest,), "")))
+def _build() -> Any:
+    from headlens.models.model_options import CheckRequest
+
+    app = typer.Typer(name="models", help=models.__doc__, invoke_without_command=True, cls=Folder, epilog=ALSO)
+    app.callback()(models)
+    app.command(cls=ListsOnce, epilog=ALSO)(with_options(check, CommandOptions("check", (CheckRequest,), "")))
+    return typer.main.get_group(app)
+
+
+COMMANDS["models"] = CommandEntry("Models", models.__doc__ or "", _build)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headlens.analyses.commands import commands
-from headlens.analyses.reproduce.options import ReproduceRequest
-from headlens.analyses.reproduce.paper_recipe import Step, read_recipe, recipe_names
 from headlens.errors import HeadlensError, ModelError, OptionError
 from headlens.visible_text import visible_text
 
 from .command import command
 from .screen import Screen, duration, size_text
+
+if TYPE_CHECKING:
+    from headlens.analyses.reproduce.options import ReproduceRequest
 
 
 def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) -> None:
@@ -22,6 +23,7 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     del resumed
     if _listed_or_shown(request, screen):
         return
+    from headlens.analyses.reproduce.paper_recipe import Step
     from headlens.analyses.reproduce.recipe import missing_of, requested_recipe
     from headlens.planning.plan import plan_of
 
@@ -92,6 +94,8 @@ def reproduce(request: ReproduceRequest, screen: Screen) -> None:
 
 def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
     """Whether recipes are only listed or shown, which is done then."""
+    from headlens.analyses.reproduce.paper_recipe import read_recipe, recipe_names
+
     if request.paper is None:
         if request.place.resume:
             raise OptionError(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from headlens.analyses.attend.options import SERVE, ServeRequest
+from typing import Any
 
-from .command import with_options
+from .command import command
 from .screen import Screen
 
 
-def serve(request: ServeRequest, screen: Screen) -> None:
+def _options() -> Any:
+    from headlens.analyses.attend.options import SERVE
+
+    return SERVE
+
+
+@command("Analyses", options=_options)
+def serve(request: Any, screen: Screen) -> None:
     """Show where every head looks in sentences that you type in your browser; press Ctrl-C to stop.
 
     Nothing leaves this machine, and nobody else can open the page. Examples: headlens serve · headlens serve
@@ -20,6 +27,3 @@ def serve(request: ServeRequest, screen: Screen) -> None:
     with open_server(request, screen, screen.warn, lambda run: report_of_run(run).attention(run)) as server:
         screen.say([f"Open {server.address} (press Ctrl-C to stop)"])
         server.serve_forever()
-
-
-SERVE_COMMAND = with_options(serve, SERVE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.errors import counted
 
 from .command import analysis
@@ -24,6 +23,8 @@ def train(run: Any, request: Any, screen: Screen) -> str:
 
     Example: headlens train bert-base-uncased --task sst2 --data train.tsv --dev-data dev.tsv
     """
+    from headlens.analyses.training.options import FineTuneRequest, TrainRequest
+
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
     metrics: pd.DataFrame = run.metrics

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import typer
+from built_commands import command_line
 from typer.core import TyperGroup
-
-from headlens_cli.app import app
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 _COMMAND = re.compile(r"\bheadlens ([a-z][a-z-]*[a-z])")
@@ -19,7 +18,7 @@ _OTHERS = re.compile(r"(?:pip|python|hf|git|torchrun) [^\n;,]*")  # command line
 @cache
 def options() -> dict[str, set[str]]:
     """The options of every command, and those of the program itself under the empty name."""
-    group = typer.main.get_command(app)
+    group = command_line()
     assert isinstance(group, TyperGroup)
     found = {"": {"--help", *(flag for own in group.params for flag in (*own.opts, *own.secondary_opts))}}
     for name, command in walk(group):

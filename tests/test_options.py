@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
+from built_commands import command_line
 
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.compact.options import CompactRequest
@@ -28,7 +28,6 @@ from headlens.learning.gate_training import START
 from headlens.option_values import amount, names, names_or_none, numbers, share, whole_numbers
 from headlens.options import GROUPS, Given, build, declared_options
 from headlens.shared_options import arguments
-from headlens_cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -61,7 +60,7 @@ def test_no_field_of_a_request_is_left_out_of_the_options(request_class: type) -
 
 
 def test_every_declared_option_is_an_option_of_a_command() -> None:
-    group: Any = typer.main.get_command(app)
+    group: Any = command_line()
     known = {p.name for command in [group, *group.commands.values()] for p in command.params}
     declared = [own for kind in requests() for own in declared_options(kind).values() if own.option.command_line]
     assert {own.option.group.replace("-", "_") or own.name for own in declared} <= known

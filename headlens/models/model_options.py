@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from headlens.options import MODEL, option
-from headlens.shared_options import OFFLINE
+from headlens.options import DEMO, MODEL, option
+from headlens.shared_options import MODEL_NAME, OFFLINE
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
@@ -53,3 +53,11 @@ class ModelOptions:
     trust_remote_code: bool = option(
         False, "Run the Python code that comes with the model.", MODEL, group="trust", trusts=True
     )
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """What `headlens models check` is asked for."""
+
+    model: str = option(DEMO, MODEL_NAME)
+    model_options: ModelOptions = field(default_factory=ModelOptions)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from built_commands import command_line
 from tiers import rest_slow
 
 from headlens.errors import Interrupted, OptionError, SelfCheckError
@@ -272,9 +272,8 @@ def test_what_cannot_be_parsed(headlens: Headlens, arguments: tuple[str, ...]) -
 
 def test_a_list_that_is_given_twice_is_refused_by_every_command_that_takes_one() -> None:
     # Of an option that is given twice typer takes the last: half of what somebody wrote would be lost silently.
-    from headlens_cli.app import app
 
-    commands: Any = typer.main.get_command(app)
+    commands: Any = command_line()
     asked = 0
     for name, command in commands.commands.items():
         for parameter in getattr(command, "params", ()):

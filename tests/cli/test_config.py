@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from built_commands import command_line
 from tiers import rest_slow
 
 from headlens.analyses.ablate.options import AblateRequest
@@ -20,7 +20,6 @@ from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.shared_options import arguments
 from headlens.tasks.task_options import TaskData
-from headlens_cli.app import app
 
 Headlens = Callable[..., Any]
 TABLES = ("heads", "positions", "syntax", "rare", "similarity")
@@ -154,7 +153,7 @@ def test_a_run_that_cannot_be_resumed_is_told_as_such(headlens: Headlens, conten
 
 @pytest.mark.parametrize("command", REQUESTS)
 def test_options_of_a_command_and_arguments_of_its_runs_are_the_same(command: str) -> None:
-    group: Any = typer.main.get_command(app)
+    group: Any = command_line()
     declared = commands()[command].options
     given = [own for own in map(declared.__getitem__, all_arguments(command)) if own.option.command_line]
     own = {of.option.group.replace("-", "_") or of.name for of in given if not of.option.of_program} - {"trust"}

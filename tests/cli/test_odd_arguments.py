@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
+from built_commands import command_line
 from tiers import rest_slow
 
 from headlens.errors import InputError, OptionError
 from headlens.option_values import check_text
 from headlens_cli import command
-from headlens_cli.app import app
 
 ODD = [
     "",
@@ -44,7 +43,7 @@ ODD = [
 ]
 FAST = ("", "\0", "-1", "nan", "9" * 5000, "~nobody/x", "file/x", "{")
 NEEDED = {"compact": ["--heads", "encoder.0.1"], "reproduce": ["voita"]}
-GROUP: Any = typer.main.get_command(app)
+GROUP: Any = command_line()
 
 
 def options() -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 
 import pytest
 import torch
-import typer
+from built_commands import command_line
 from corpora.test_graph_cache import book
 from fuzz.damage import blows, damaged, damaged_json, edited, fuzzing, told
 from hypothesis import given
@@ -35,9 +35,8 @@ from headlens.runs.corpus_pass import PassState
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import read_recorded
 from headlens_cli import command
-from headlens_cli.app import app
 
-GROUP: Any = typer.main.get_command(app)
+GROUP: Any = command_line()
 Read = Callable[[], object]
 
 
