@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import wordfreq
 
 from headlens.corpora.alignment import Side, is_punctuation
 from headlens.corpora.encoding import EncodedSequence
@@ -99,6 +98,8 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
     option = "--frequency" if side == "source" else "--data-args target-frequency"
     source, _, language = spec.partition(":")
     if source == "wordfreq":
+        import wordfreq  # noqa: PLC0415 - slow to import, and files need none
+
         try:
             wordfreq.get_frequency_list(language)
             wordfreq.word_frequency("a", language)

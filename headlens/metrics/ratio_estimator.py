@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from headlens.metrics.accumulator import Array
@@ -120,7 +120,7 @@ def ratio_interval(
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = np.maximum(xx - 2 * mean * xn + mean**2 * nn, 0.0)
         error = np.sqrt(spread * sentences / (sentences - 1)) / n
-        wide = stats.t.ppf(0.5 + level / 2, sentences - 1) * error
+        wide = special.stdtrit(sentences - 1, 0.5 + level / 2) * error
     return np.clip(mean - wide, *within), np.clip(mean + wide, *within)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 import torch
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import AttentionCall, Observer, Tokens
@@ -181,6 +179,9 @@ def clusters(distance: Array, most: int = 8) -> tuple[Array, Array]:
     """
     if len(distance) < 2:
         return np.ones(len(distance), dtype=np.int64), np.zeros(len(distance), dtype=np.int64)
+    from scipy.cluster import hierarchy  # noqa: PLC0415 - slow to import, and --similarity off needs none
+    from scipy.spatial.distance import squareform  # noqa: PLC0415
+
     tree = hierarchy.linkage(squareform(distance, checks=False), "average", optimal_ordering=len(distance) <= 500)
     place = np.empty(len(distance), dtype=np.int64)
     place[hierarchy.leaves_list(tree)] = np.arange(len(distance))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable
@@ -481,7 +481,7 @@ def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, fl
     table = pd.crosstab(one, other).reindex(index=names, columns=names, fill_value=0)
     with np.errstate(invalid="ignore"):  # the root of a variance of 0, rounded to below it
         kappa = cohens_kappa(table.to_numpy())
-    half = norm.ppf(0.975) * math.sqrt(max(kappa.var_kappa, 0.0))
+    half = ndtri(0.975) * math.sqrt(max(kappa.var_kappa, 0.0))
     return float(kappa.kappa), float(max(kappa.kappa - half, -1)), float(min(kappa.kappa + half, 1))
 
 

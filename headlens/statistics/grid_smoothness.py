@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from headlens.statistics.weighted_means import pearson, ratio
 
@@ -140,7 +140,7 @@ def _jackknife(grid: Floats, value: float) -> tuple[float, float]:
         return math.nan, math.nan
     z = np.arctanh(left_out)
     error = math.sqrt((len(z) - 1) / len(z) * float(((z - z.mean()) ** 2).sum()))
-    half, centre = float(stats.t.ppf(0.975, len(z) - 1)) * error, math.atanh(value)
+    half, centre = float(special.stdtrit(len(z) - 1, 0.975)) * error, math.atanh(value)
     return math.tanh(centre - half), math.tanh(centre + half)
 
 

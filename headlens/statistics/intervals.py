@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
-from statsmodels.stats.proportion import proportion_confint
+from scipy import special
 
 Array = npt.NDArray[Any]
 FEWEST = 5  # numbers whose geometric mean has an interval
@@ -25,7 +24,7 @@ def mean_interval(values: npt.ArrayLike) -> tuple[float, float, float]:
     mean = float(numbers.mean())
     if len(numbers) < 2:
         return mean, math.nan, math.nan
-    half_width = float(stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1) / np.sqrt(len(numbers)))
+    half_width = float(special.stdtrit(len(numbers) - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(len(numbers)))
     return mean, mean - half_width, mean + half_width
 
 
@@ -52,8 +51,12 @@ def wilson(successes: Array, trials: Array, level: float = 0.95) -> tuple[Array,
     Returns:
         Lower and upper ends, of the same shape; NaN where there is no trial.
     """
-    at_least_one = np.maximum(trials, 1)  # no division by 0; the result is replaced below
-    low, high = proportion_confint(successes, at_least_one, alpha=1 - level, method="wilson")
+    n = np.maximum(trials, 1)  # no division by 0; the result is replaced below
+    share, z = successes / n, float(special.ndtri((1 + level) / 2))
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n**2)) / (1 + z * z / n)
+    # Exactly 0 and 1 at the ends, whatever was rounded.
+    low, high = np.where(share <= 0, 0.0, middle - half), np.where(share >= 1, 1.0, middle + half)
     return np.where(trials > 0, low, np.nan), np.where(trials > 0, high, np.nan)
 
 
@@ -83,7 +86,7 @@ def paired_share_interval(gained: int, lost: int, trials: int, level: float = 0.
     if lost > gained:
         low, high = paired_share_interval(lost, gained, trials, level)
         return -high, -low
-    z, delta = float(stats.norm.ppf((1 + level) / 2)), (gained - lost) / trials
+    z, delta = float(special.ndtri((1 + level) / 2)), (gained - lost) / trials
 
     def excess(difference: float) -> float:
         """Square of the score statistic less z², times the variance: below 0 between the ends of the interval."""
@@ -92,6 +95,8 @@ def paired_share_interval(gained: int, lost: int, trials: int, level: float = 0.
         root = math.sqrt(max(b * b + 8 * trials * lost * difference * (1 - difference), 0.0))
         variance = (root - b) / (2 * trials) + difference * (1 - difference)
         return trials * (delta - difference) ** 2 - z * z * variance
+
+    from scipy import optimize  # noqa: PLC0415 - slow to import, and classify needs none
 
     # The variance at `delta` itself is 0 where no trial changes, or all.
     low = float(optimize.brentq(excess, -1.0, delta - _BESIDE, xtol=_BESIDE))

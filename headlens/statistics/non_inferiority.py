@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 Floats = npt.NDArray[np.float64]
 LEVEL = 0.05
@@ -60,6 +60,8 @@ def share_loss_p(gained: int, lost: int, trials: int, margin: float) -> float:
     """
     if not 0 < margin < 1:
         return 1.0 if margin <= 0 else 0.0
+    from scipy import stats  # noqa: PLC0415 - slow to import, and classify needs none
+
     observed = float(_score(np.array(gained), np.array(lost), trials, margin))
     # Clopper and Pearson's interval of the probability of a gain.
     low = float(stats.beta.ppf(_LEFT_OUT / 2, gained, trials - gained + 1)) if gained else 0.0
@@ -127,8 +129,8 @@ def examples_to_decide(loss: float, deviation: float, margin: Margin) -> float:
         deviation: standard deviation of an example's part in it: its standard error times the root of the examples.
         margin: and how many tests are corrected for.
     """
-    power = float(stats.norm.ppf(_POWER))
-    z_loss, z_margin = (float(stats.norm.isf(LEVEL / sides / margin.tests)) + power for sides in (2, 1))
+    power = float(special.ndtri(_POWER))
+    z_loss, z_margin = (-float(special.ndtri(LEVEL / sides / margin.tests)) + power for sides in (2, 1))
     routes = [(z_margin, margin.size - loss), (z_loss, loss)]
     numbers = [(z * deviation / distance) ** 2 for z, distance in routes if distance > 0]
     return min(numbers) if numbers and deviation > 0 else math.nan

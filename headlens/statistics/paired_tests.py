@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.statistics.intervals import paired_share_interval
@@ -184,6 +184,8 @@ def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike, clusters: Counts | N
     gained, lost = changed_sides(system, baseline)
     if clusters is not None:
         return _sign_flip(np.bincount(clusters, np.asarray(system, np.float64) - np.asarray(baseline, np.float64)))
+    from scipy import stats  # noqa: PLC0415 - slow to import, and classify needs none
+
     return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
 
 
@@ -231,8 +233,9 @@ def mcnemar_greater(only_first: Counts, only_second: Counts, trials: Counts) -> 
     Returns:
         P(X >= only_first) for X binomial with probability one half over the discordant instances.
     """
-    # P(X >= k) = sf(k - 1)
-    return np.where(trials > 0, stats.binom.sf(only_first - 1, only_first + only_second, 0.5), np.nan)
+    # P(X >= k) is the regularised incomplete beta function I(k, n - k + 1), and 1 for k = 0.
+    tail = np.where(only_first > 0, special.betainc(np.maximum(only_first, 1), only_second + 1, 0.5), 1.0)
+    return np.where(trials > 0, tail, np.nan)
 
 
 def p_from(replicates: Floats, delta: float) -> float:

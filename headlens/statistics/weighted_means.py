@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 Floats = npt.NDArray[np.float64]
 # Two heads are always in the same order or in the opposite one.
@@ -114,6 +113,8 @@ def spearman_by_row(first: Floats, second: Floats) -> Floats:
     """
     if first.shape[1] < _FEWEST:
         return np.full(len(first), np.nan)
+    from scipy.stats import rankdata  # noqa: PLC0415 - slow to import, and needed here alone
+
     missing = np.isnan(first).any(axis=1) | np.isnan(second).any(axis=1)
     # Pearson's correlation of the centred ranks; rows with missing values are ranked all the same and left NaN.
     ranks = (rankdata(np.nan_to_num(side), axis=1) for side in (first, second))
