@@ -20,7 +20,6 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -177,16 +176,6 @@ def measure_memory(arguments: list[str], name: str) -> None:
             print(f"| {way} | {' | '.join(f'{p - b:+.0f}' for p, b in zip(peaks, base, strict=True))} |", flush=True)
 
 
-def help_seconds() -> float:
-    """Wall time of `headlens --help`, best of five."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "headlens_cli", "--help"], capture_output=True, check=True)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=["demo", "bert-base-random"], default="demo")
@@ -235,7 +224,6 @@ def main() -> None:
             measure_time(work, options.rounds, options.device)
             if options.memory_sentences:
                 measure_memory([*sys.argv[1:], "--sentences", str(options.memory_sentences)], work.name)
-    print(f"\nheadlens --help: {help_seconds():.2f} s")
 
 
 if __name__ == "__main__":

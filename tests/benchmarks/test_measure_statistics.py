@@ -19,4 +19,3 @@ def test_all_ways_find_the_same_numbers() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("same numbers: yes") == 2
     assert "| headlens: all metrics and similarity (classify) |" in done.stdout
-    assert "headlens --help:" in done.stdout
