@@ -94,7 +94,8 @@ class ListsOnce(_OfProgram, TyperCommand):
         """Parse as ever, and look at what was given how often."""
         if program_values(ctx).get(_HELP_ALL):
             _show_help(ctx)
-        declarations = commands()[self.name].options if self.name in commands() else {}
+        this = commands().get(self.name or "")
+        declarations = {} if this is None else this.options
         try:
             values, _, given = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:

@@ -116,7 +116,8 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str
     command_parameters = context.command.get_params(context)
     parameters = {p.name: p for p in command_parameters if p.name}
     names = {flag.removeprefix("--").replace("-", "_"): p.name for p in command_parameters for flag in p.opts}
-    declared = commands()[context.info_name].options if context.info_name in commands() else {}
+    command = commands().get(context.info_name or "")
+    declared = {} if command is None else command.options
     names |= {
         name.replace("-", "_"): declaration.name
         for declaration in declared.values()

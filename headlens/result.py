@@ -9,11 +9,10 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from markupsafe import escape
-from matplotlib.figure import Figure
 
 from headlens.analyses.report.registry import report_of
 from headlens.errors import OptionError
@@ -23,6 +22,9 @@ from headlens.pages.command_report import CommandReport
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.visible_text import visible_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Result:
@@ -73,6 +75,8 @@ class Result:
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The figures by name, drawn from the tables when they are first asked for."""
+        from matplotlib.figure import Figure
+
         return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
 
     def plot(self, name: str | None = None) -> Figure:
@@ -81,6 +85,8 @@ class Result:
         Raises:
             OptionError: if there is no such figure, or none at all.
         """
+        from matplotlib.figure import Figure
+
         for known, figure in self._drawn():
             if isinstance(figure, Figure) and name in (None, known):
                 return figure
@@ -123,6 +129,8 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The result in a notebook: what was found, what to know, and attention to be explored or the main figure."""
+        from matplotlib.figure import Figure
+
         findings = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
         notes = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.notes)
         title = escape(visible_text(f"headlens {self.command} of {', '.join(self._recorded.models)}"))

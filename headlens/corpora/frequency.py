@@ -98,7 +98,7 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
     option = "--frequency" if side == "source" else "--data-args target-frequency"
     source, _, language = spec.partition(":")
     if source == "wordfreq":
-        import wordfreq  # noqa: PLC0415 - slow to import, and files need none
+        import wordfreq
 
         try:
             wordfreq.get_frequency_list(language)

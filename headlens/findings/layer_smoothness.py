@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.table import Table
 
 from headlens.pages.command_report import Caption
@@ -22,6 +21,9 @@ from headlens.statistics.grid_smoothness import PERMUTATIONS, STATISTICS, GridSt
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import holm
 from headlens.tables.classify_tables import SMOOTHNESS, SMOOTHNESS_STATISTICS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NAME = "smoothness"  # of the table and the figure
 _TITLE = "How smoothly heads vary over depth"

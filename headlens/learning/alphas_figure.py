@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from headlens.pages.command_report import Caption
 from headlens.plots import style
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ALPHAS = "alphas"  # name of table and figure
 CAPTION = Caption(
@@ -32,6 +35,8 @@ def alpha_histograms(alphas: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None without alphas. Layer 0 is at the bottom, as in all grids of heads.
     """
+    from matplotlib.ticker import MaxNLocator
+
     if not has_numbers(alphas, "alpha"):
         return None
     parts = by_model_and_stack(alphas)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY, token_label
+from headlens.plots.axis_labels import font_family, token_label
 from headlens.plots.cell_drawing import Scale, add_bar, colour_cells
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
@@ -80,7 +82,7 @@ def draw_blocks(blocks: Sequence[MapBlock], title: str = "", across: int | None 
     largest = max(float(np.nanmax(block.weights)) for block in blocks if np.isfinite(block.weights).any())
     scale = Scale("attention weight", high=max(largest, _STRONG), colours=style.PALE)
     step = style.tick_step(cell, points / 72)
-    font: dict[str, Any] = {"fontsize": points, "fontfamily": FAMILY}
+    font: dict[str, Any] = {"fontsize": points, "fontfamily": font_family()}
     tops = height - first_top - np.cumsum([0.0, *heights[:-1]])
     for block, (queries, keys), down, top in zip(blocks, labels, downs, tops, strict=True):
         for number, matrix in enumerate(block.weights):

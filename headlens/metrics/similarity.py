@@ -179,8 +179,8 @@ def clusters(distance: Array, most: int = 8) -> tuple[Array, Array]:
     """
     if len(distance) < 2:
         return np.ones(len(distance), dtype=np.int64), np.zeros(len(distance), dtype=np.int64)
-    from scipy.cluster import hierarchy  # noqa: PLC0415 - slow to import, and --similarity off needs none
-    from scipy.spatial.distance import squareform  # noqa: PLC0415
+    from scipy.cluster import hierarchy
+    from scipy.spatial.distance import squareform
 
     tree = hierarchy.linkage(squareform(distance, checks=False), "average", optimal_ordering=len(distance) <= 500)
     place = np.empty(len(distance), dtype=np.int64)

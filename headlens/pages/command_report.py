@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from headlens.errors import InputError
 from headlens.pages.attention_page import AttentionView
@@ -18,8 +17,11 @@ from headlens.runs.reading import RecordedRun
 from headlens.tables.table_check import MEND, check_table
 from headlens.tables.table_schema import TableSchema
 
-Figures = Iterator[tuple[str, Figure | None]]
-Together = Iterator[tuple[str, Figure | pd.DataFrame | str | None]]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Figures: TypeAlias = "Iterator[tuple[str, Figure | None]]"
+Together: TypeAlias = "Iterator[tuple[str, Figure | pd.DataFrame | str | None]]"
 
 
 class Caption(NamedTuple):

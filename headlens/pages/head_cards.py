@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
@@ -193,6 +191,9 @@ def head_page(
         pruned: models of which only some heads are left, beside the whole ones.
         findings: sentences that begin with a model; the first head that they name is shown at first.
     """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     models: dict[str, _Model] = {}
     for run, facts_of_run in facts:
         for series in facts_of_run.series:

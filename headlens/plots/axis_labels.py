@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
-
 UNKNOWN = "□"
 _VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u00a0": " ", "\u200b": ""}
 
@@ -15,18 +13,27 @@ _CANDIDATES = (
     "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai",
     "Arial Unicode MS",
 )  # fmt: skip
-_INSTALLED = {font.name for font in fontManager.ttflist}
-FAMILY = ["DejaVu Sans", *[name for name in _CANDIDATES if name in _INSTALLED]]
+
+
+@cache
+def font_family() -> list[str]:
+    """Returns the names of the fonts that text is drawn in, the first that has a letter: those that are installed."""
+    from matplotlib.font_manager import fontManager
+
+    installed = {font.name for font in fontManager.ttflist}
+    return ["DejaVu Sans", *[name for name in _CANDIDATES if name in installed]]
 
 
 @cache
 def _glyphs() -> frozenset[int]:
-    fonts = [get_font(findfont(FontProperties(family=[name]))) for name in FAMILY]
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    fonts = [get_font(findfont(FontProperties(family=[name]))) for name in font_family()]
     return frozenset(code for font in fonts for code in font.get_charmap())
 
 
 def drawable_text(text: str) -> str:
-    """Returns text that matplotlib draws as it stands, in the fonts `FAMILY`.
+    """Returns text that matplotlib draws as it stands, in the fonts of `font_family`.
 
     Dollar signs are escaped (they would open a formula); line breaks stay, since titles have them;
     characters that cannot be printed, or for which no installed font has a glyph, become `□`.

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import seaborn as sns
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.backend_bases import FigureCanvasBase
-from matplotlib.cm import ScalarMappable
-from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Colormap, Normalize
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.axis_labels import drawable_text, font_family
 from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_SIZE, TICK_SIZE, fold, ink_on
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 Entries = npt.NDArray[np.generic]  # of any kind, (layers, heads)
 
@@ -45,6 +43,9 @@ class Scale:
     @cached_property
     def mappable(self) -> ScalarMappable:
         """Scale and colours together, from which matplotlib makes a colour bar."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
         return ScalarMappable(Normalize(self.low, self.high), self.map)
 
     @property
@@ -55,6 +56,8 @@ class Scale:
     @property
     def map(self) -> Colormap:
         """Matplotlib's colour map of the name `colours`."""
+        from matplotlib import colormaps
+
         return colormaps[self.colours]
 
     def ink(self, value: float) -> str:
@@ -76,6 +79,9 @@ def draw_cells(axes: Axes, values: npt.NDArray[np.floating], **looks: Any) -> No
         values: of the cells.
         looks: as `seaborn.heatmap` takes them, such as `Scale.limits`.
     """
+    import seaborn as sns
+    from matplotlib.backend_bases import FigureCanvasBase
+
     figure = axes.get_figure(root=True)
     canvas = figure.canvas if figure is not None else None
     labels = {"xlabel": axes.get_xlabel(), "ylabel": axes.get_ylabel()}
@@ -110,7 +116,7 @@ def write(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float], 
             # Words of one line stand on one line with their neighbours, also where letters reach below it.
             across: Any = "center" if "\n" in str(word) else "center_baseline"
             text = axes.text(head + 0.5, layer + 0.5, drawable_text(str(word)), ha="center", va=across, linespacing=1.0)
-            text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]), in_layout=False)
+            text.set(fontsize=size, fontfamily=font_family(), color=str(inks[layer, head]), in_layout=False)
 
 
 def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> float:
@@ -126,6 +132,8 @@ def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> floa
 
 def mark_cells(axes: Axes, marked: npt.NDArray[np.bool_], **looks: Any) -> None:
     """Draws a rectangle over every marked cell (layers, heads), with the given properties of matplotlib."""
+    from matplotlib.patches import Rectangle
+
     for layer, head in np.argwhere(marked):
         axes.add_patch(Rectangle((head, layer), 1, 1, **looks))
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import INK, LEGEND, TICK_SIZE, constrained_figure, heading
+from headlens.plots.style import INK, TICK_SIZE, constrained_figure, heading, legend_looks
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 VALUES = ("value", "ci_low", "ci_high")
 CHANCE_LABEL = "chance level"
@@ -169,4 +171,4 @@ def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     if figure.get_layout_engine() is not None:
         lines = -(-len(by_label) // legend_columns(by_label, figure.get_figwidth()))
     columns = -(-len(by_label) // lines)
-    figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **LEGEND)
+    figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **legend_looks())

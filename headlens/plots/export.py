@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from headlens.errors import OptionError
 from headlens.files import atomic_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DPI = 200
 FORMATS = ("png", "svg", "pdf")
@@ -56,6 +56,8 @@ def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("pn
         OptionError: for an unknown format.
         OutputError: if the folder cannot be written or the disk is full.
     """
+    import matplotlib as mpl
+
     check_formats(formats)
     paths = []
     for name in [name for name in FORMATS if name in formats]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 
 from headlens.heads import STACKS, Head
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.axis_labels import drawable_text, font_family
 from headlens.plots.cell_drawing import NO_SCALE, Entries, Scale, bar_beside, draw_cells, mark_cells
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Grid = npt.NDArray[np.float64]
 
@@ -197,12 +198,12 @@ def head_grid_figure(
         bar_beside(figure, scale, in_order[beside], high * sum(deep) + _LINE * (len(deep) - 1))
     remark = style.fold(note((wide, high)), width - 0.16, style.TICK_SIZE)
     if handles:
-        legend = figure.legend(handles=handles, loc="outside lower left", ncols=4, title=remark, **style.LEGEND)
+        legend = figure.legend(handles=handles, loc="outside lower left", ncols=4, title=remark, **style.legend_looks())
         legend.set(alignment="left")
-        legend.get_title().set(fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
+        legend.get_title().set(fontsize=style.TICK_SIZE, fontfamily=font_family(), color=style.INK)
     elif remark:
         below = figure.supxlabel(remark, x=0.08 / width, ha="left", fontsize=style.TICK_SIZE, color=style.INK)
-        below.set_fontfamily(FAMILY)
+        below.set_fontfamily(font_family())
     style.fit_height(figure, grid[:, 0], high * sum(layers))
     # Lines of a narrow sheet become rows again.
     remaining = iter(in_order)
@@ -238,6 +239,8 @@ def _scales(rows: Sequence[Sequence[Panel]]) -> list[Scale]:
 
 def _paint(axes: Axes, item: Panel) -> None:
     """Colours the cells of a panel: grey where a head has no value, hatched where there is no head."""
+    from matplotlib.colors import ListedColormap
+
     looks: dict[str, Any] = {"linewidths": 0.3, "linecolor": "white"}
     draw_cells(axes, np.where(item.present, 0.0, np.nan), cmap=ListedColormap([style.MISSING]), vmin=0, vmax=1, **looks)
     # Hatched, since the middle of a scale may be all but white.
@@ -255,7 +258,7 @@ def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -
 def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     """Writes names below columns, upwards where cells are too narrow."""
     fits = 0.64 * style.TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
-    look: dict[str, Any] = {"fontsize": style.TICK_SIZE - (not fits), "fontfamily": FAMILY, "color": style.INK}
+    look: dict[str, Any] = {"fontsize": style.TICK_SIZE - (not fits), "fontfamily": font_family(), "color": style.INK}
     drawn = [drawable_text(name) for name in names]
     axes.set_xticks(np.arange(len(names)) + 0.5, drawn, rotation=0 if fits else 90, **look)
 

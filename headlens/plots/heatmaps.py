@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.figure import Figure
 
 from headlens.plots.cell_drawing import Ends, Scale, fitting_size, mark_cells, write
 from headlens.plots.head_grid import (
@@ -26,6 +26,9 @@ from headlens.plots.head_grid import (
     scatter_grid,
 )
 from headlens.plots.style import INK, LOSS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_HEADS = 26  # of the panels of a row
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers

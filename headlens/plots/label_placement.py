@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from headlens.plots.head_grid import Grid
 from headlens.plots.style import FAINT, INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _RADIUS, _LETTER = 2.8, 0.62  # points; width of a digit in font sizes
 _SIDES = np.array([(1, 0), (1, 1), (1, -1), (-1, 0), (-1, 1), (-1, -1), (0, 1), (0, -1)])
@@ -29,6 +31,8 @@ def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int
         names: index of a point and its name; the first ones choose first.
         size: of the letters, in points.
     """
+    from matplotlib.lines import Line2D
+
     figure = axes.get_figure(root=True)
     pixel = (figure.dpi if figure is not None else 72.0) / 72
     places = axes.transData.transform(np.column_stack(points))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from matplotlib.axes import Axes
 
 from headlens.plots.curves import draw_intervals
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, TICK_SIZE, VERMILION
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without the diagonal")}
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)

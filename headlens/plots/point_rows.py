@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.axis_labels import drawable_text, font_family
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import (
@@ -27,6 +25,9 @@ from headlens.plots.style import (
     one_line,
     page_width,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # inches
 _TITLE, _WORDS, _ROW, _LEAST = 0.5, 0.6, 0.17, 0.11
@@ -85,6 +86,8 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
 
     Rows are so high that all fit a page; where that would be too low, panels stand two abreast.
     """
+    from matplotlib.ticker import MaxNLocator
+
     names = min(_LONGEST, _LETTER * max(len(name) for panel in panels for name in panel.names))
     width = min(_WIDE + max(_NAMES, names), page_width(names + _NARROW))
     rows = [len(p.names) * max(1.0, 0.6 * len(p.groups) if p.apart else 1.0) for p in panels]
@@ -103,7 +106,7 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     for axes, panel in zip(drawn, panels, strict=True):
         dress(axes, drawable_text(panel.about), "")
         above = one_line(panel.title, width / abreast - names - 0.3, TICK_SIZE)
-        axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
+        axes.set_title(above, fontsize=TICK_SIZE, fontfamily=font_family(), color=INK)
         draw_level(axes, panel.level, panel.level_name, sideways=True)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))  # small differences have long numbers
         for number, group in enumerate(panel.groups):
@@ -117,7 +120,7 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
             if group.hollow.any():
                 axes.plot(values[group.hollow], at[group.hollow], zorder=4, markerfacecolor="white", **looks)
         shown = [one_line(name, _LONGEST / abreast, letters) for name in panel.names]
-        axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=INK, fontfamily=FAMILY)
+        axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=INK, fontfamily=font_family())
         axes.set_ylim(len(shown) - 0.5, -0.5)
     for about in {panel.about for panel in panels}:
         alike = [axes for axes, panel in zip(drawn, panels, strict=True) if panel.about == about]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
-from matplotlib.lines import Line2D
+from typing import TYPE_CHECKING
 
 from headlens.plots.style import BLUE, GREEN, INK, NO_ROLE, ORANGE, PURPLE, VERMILION, YELLOW
+
+if TYPE_CHECKING:
+    from matplotlib.lines import Line2D
 
 NONE = "none"
 # Places to rest are purple, positions blue, words green and orange, weight that is spread out brown. Where hues come
@@ -69,6 +71,8 @@ def families(roles: Iterable[object]) -> list[str]:
 
 def legend_handles(present: set[str]) -> list[Line2D]:
     """Returns one coloured square per family that occurs, in fixed order."""
+    from matplotlib.lines import Line2D
+
     return [
         Line2D([], [], linestyle="", marker="s", markersize=7, color=COLOURS[name],
                label="no role" if name == NONE else name, markeredgecolor=INK, markeredgewidth=0.3)

@@ -11,15 +11,15 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 
-from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
+from headlens.plots.axis_labels import drawable_text, font_family, token_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLUMN_WIDTH, FULL_WIDTH, TALLEST = 3.3, 7.0, 9.2
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
@@ -48,15 +48,20 @@ DIVERGING = "RdBu"  # blue is a gain, above 0; red a loss
 GAIN, LOSS = BLUE, "#B2182B"  # the same as single colours
 MASKED = "#3C4A57"  # positions that no attention goes to; white are those it may go to
 
-_BOLD: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontfamily": FAMILY, "fontweight": "bold", "color": INK}
-# Of legends: small, and close to what they explain.
-LEGEND: dict[str, Any] = {
-    "prop": {"family": FAMILY, "size": TICK_SIZE},
-    "frameon": False,
-    "handletextpad": 0.4,
-    "columnspacing": 1.0,
-    "borderaxespad": 0.2,
-}
+
+def legend_looks() -> dict[str, Any]:
+    """Returns keywords for legends: small, and close to what they explain."""
+    return {
+        "prop": {"family": font_family(), "size": TICK_SIZE},
+        "frameon": False,
+        "handletextpad": 0.4,
+        "columnspacing": 1.0,
+        "borderaxespad": 0.2,
+    }
+
+
+def _bold() -> dict[str, Any]:
+    return {"fontsize": TITLE_SIZE, "fontfamily": font_family(), "fontweight": "bold", "color": INK}
 
 
 @contextmanager
@@ -95,6 +100,9 @@ def in_column() -> bool:
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
     """Makes a white figure of that many inches on the Agg canvas; `layout` as matplotlib knows it (`constrained`)."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width, height), facecolor="white", layout=layout)  # type: ignore[arg-type]
     FigureCanvasAgg(figure)
     return figure
@@ -106,7 +114,7 @@ def constrained_figure(width: float, height: float, title: str) -> Figure:
     The height is that with a title of one line.
     """
     figure = new_figure(width, height + further_lines(title, width), layout="constrained")
-    figure.suptitle(_title(title, width), x=0.08 / width, ha="left", **_BOLD)
+    figure.suptitle(_title(title, width), x=0.08 / width, ha="left", **_bold())
     return figure
 
 
@@ -153,7 +161,7 @@ def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:
 def heading(axes: Axes, text: str, width: float) -> None:
     """Writes a title above axes on the left, broken to `width` inches."""
     title = axes.set_title(fold(text, width, HEADING_SIZE), loc="left", pad=3)
-    title.set(fontsize=HEADING_SIZE, fontfamily=FAMILY, color=INK)
+    title.set(fontsize=HEADING_SIZE, fontfamily=font_family(), color=INK)
 
 
 def heading_lines(text: str, width: float) -> int:
@@ -164,7 +172,7 @@ def heading_lines(text: str, width: float) -> int:
 def headline(figure: Figure, text: str) -> None:
     """Writes the title of a whole figure at its upper left."""
     width, height = map(float, figure.get_size_inches())
-    figure.text(0.08 / width, 1 - 0.06 / height, _title(text, width), va="top", **_BOLD)
+    figure.text(0.08 / width, 1 - 0.06 / height, _title(text, width), va="top", **_bold())
 
 
 def further_lines(title: str, width: float) -> float:
@@ -207,6 +215,8 @@ def _letters(inches: float, size: float) -> int:
 
 def ink_on(colour: tuple[float, float, float] | str) -> str:
     """Returns black or white, whichever can be read on `colour` (relative luminance, WCAG 2)."""
+    from matplotlib.colors import to_rgb
+
     channels = np.array(to_rgb(colour), np.float64)
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     # At a luminance of 0.179 black and white have the same contrast

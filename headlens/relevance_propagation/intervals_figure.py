@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
@@ -30,6 +26,10 @@ from headlens.relevance_propagation.shares import (
     requested_rule,
     span,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # inches
 _TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
@@ -114,6 +114,9 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has a relevance.
     """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
+
     _, rows = requested_rule(relevance)
     pieces = [p for p in by_model_and_stack(rows) if has_numbers(p.rows, "relevance")]
     if not pieces:
@@ -158,7 +161,9 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     for gid, face, name in (("beyond", INK, "beyond the axis"), ("longer", "white", "interval beyond the axis")):
         if gid in drawn:
             handles.append(Line2D([], [], **{**looks, "marker": "^"}, label=name, mfc=face, mec=INK))
-    figure.legend(handles=handles, loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND)
+    figure.legend(
+        handles=handles, loc="outside lower left", ncols=2 if style.in_column() else 4, **style.legend_looks()
+    )
     return figure
 
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from headlens.errors import counted
 from headlens.plots import style
@@ -31,6 +27,11 @@ from headlens.relevance_propagation.shares import (
     warned_title,
 )
 from headlens.statistics.weighted_means import spearman_of_known
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _WIDEST, _TALLEST, _PAGE = 3.5, 2.3, 9.4  # inches
 _NAMED = 6  # most relevant heads of a panel
@@ -52,6 +53,8 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
     Returns:
         The figure, or None when no head has both.
     """
+    from matplotlib.lines import Line2D
+
     pieces = []
     for part in by_model_and_stack(heads):
         # The even share is that of all the heads of a layer, also of those that lack a confidence.
@@ -108,6 +111,8 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where there is one rule only.
     """
+    from matplotlib.lines import Line2D
+
     rule, rows = requested_rule(relevance)
     others = rules_of_table(relevance)[1:]
     keys = [name for name in ("model", "stack", "layer", "head") if name in relevance]
@@ -158,6 +163,8 @@ def _panels(
     places: Sequence[tuple[int, int]], titles: Sequence[str], title: str, handles: Sequence[Line2D]
 ) -> tuple[Figure, list[Axes]]:
     """A figure with axes at every place (line, column) under their titles; in a column one below the other."""
+    from matplotlib.ticker import MaxNLocator
+
     if style.in_column():
         places = [(number, 0) for number in range(len(places))]
     lines, columns = (1 + max(side) for side in zip(*places, strict=True))
@@ -173,7 +180,7 @@ def _panels(
         style.heading(axes, text, slot - 0.6)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    figure.legend(handles=handles, loc="outside lower left", ncols=9 if columns > 1 else 4, **style.LEGEND)
+    figure.legend(handles=handles, loc="outside lower left", ncols=9 if columns > 1 else 4, **style.legend_looks())
     return figure, panels
 
 

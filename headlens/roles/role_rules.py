@@ -473,7 +473,7 @@ def role_agreement(heads: pd.DataFrame) -> pd.DataFrame:
 
 def _kappa(one: pd.Series[str], other: pd.Series[str]) -> tuple[float, float, float]:
     """Cohen's κ with its interval; NaN where it is not defined."""
-    from statsmodels.stats.inter_rater import cohens_kappa  # noqa: PLC0415 - takes a second, for two models alone
+    from statsmodels.stats.inter_rater import cohens_kappa
 
     names = sorted({*one, *other})
     if len(set(one)) == 1 or len(set(other)) == 1:

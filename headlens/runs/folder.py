@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import pandas as pd
 from filelock import FileLock, Timeout
-from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, NotFiniteError, OutputError, ResumeError
 from headlens.extensions import loaded_extensions
@@ -34,6 +33,9 @@ from headlens.runs.run_record import (
     resume_conditions,
     salvaged_files,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 FIGURES = "figures"

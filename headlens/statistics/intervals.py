@@ -96,7 +96,7 @@ def paired_share_interval(gained: int, lost: int, trials: int, level: float = 0.
         variance = (root - b) / (2 * trials) + difference * (1 - difference)
         return trials * (delta - difference) ** 2 - z * z * variance
 
-    from scipy import optimize  # noqa: PLC0415 - slow to import, and classify needs none
+    from scipy import optimize
 
     # The variance at `delta` itself is 0 where no trial changes, or all.
     low = float(optimize.brentq(excess, -1.0, delta - _BESIDE, xtol=_BESIDE))

@@ -60,7 +60,7 @@ def share_loss_p(gained: int, lost: int, trials: int, margin: float) -> float:
     """
     if not 0 < margin < 1:
         return 1.0 if margin <= 0 else 0.0
-    from scipy import stats  # noqa: PLC0415 - slow to import, and classify needs none
+    from scipy import stats
 
     observed = float(_score(np.array(gained), np.array(lost), trials, margin))
     # Clopper and Pearson's interval of the probability of a gain.

@@ -184,7 +184,7 @@ def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike, clusters: Counts | N
     gained, lost = changed_sides(system, baseline)
     if clusters is not None:
         return _sign_flip(np.bincount(clusters, np.asarray(system, np.float64) - np.asarray(baseline, np.float64)))
-    from scipy import stats  # noqa: PLC0415 - slow to import, and classify needs none
+    from scipy import stats
 
     return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
 

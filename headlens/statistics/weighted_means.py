@@ -113,7 +113,7 @@ def spearman_by_row(first: Floats, second: Floats) -> Floats:
     """
     if first.shape[1] < _FEWEST:
         return np.full(len(first), np.nan)
-    from scipy.stats import rankdata  # noqa: PLC0415 - slow to import, and needed here alone
+    from scipy.stats import rankdata
 
     missing = np.isnan(first).any(axis=1) | np.isnan(second).any(axis=1)
     # Pearson's correlation of the centred ranks; rows with missing values are ranked all the same and left NaN.

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
+from headlens.plots.axis_labels import drawable_text, font_family, token_label
 from headlens.plots.style import new_figure
 
 
 def drawn(text: str) -> str:
     """Draw a text with all warnings as errors; give what matplotlib makes of it."""
     figure = new_figure(2, 1)
-    item = figure.text(0.1, 0.5, text, fontfamily=FAMILY)
+    item = figure.text(0.1, 0.5, text, fontfamily=font_family())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figure.canvas.draw()

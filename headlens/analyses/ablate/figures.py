@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headlens.analyses.ablate.options import STRATEGIES
 from headlens.findings.verdicts import has_no_verdicts
@@ -34,6 +32,10 @@ from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tasks.task_options import LOWER_IS_BETTER
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"

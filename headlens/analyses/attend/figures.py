@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from headlens.maps.map_figures import MapBlock, draw_blocks
 from headlens.pages.head_cards import SentenceMap
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ABREAST = 6  # maps of a model in one line, where two models are compared
 

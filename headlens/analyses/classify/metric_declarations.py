@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.figure import Figure
 
 from headlens.analyses.classify.syntax_figure import FEWEST
 from headlens.errors import InputError
@@ -28,6 +26,8 @@ from headlens.runs.run_record import RUN_FILE
 from headlens.tables.table_schema import TableColumn, number, optional
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from headlens.metrics.metric import Metric
 
 _NOT_DRAWN = {"tokens", "distance"}  # columns of heads.csv that no figure is drawn from
@@ -77,6 +77,8 @@ class MetricDeclaration:
         Raises:
             ValueError: if it holds something else.
         """
+        from matplotlib import colormaps
+
         declaration: MetricDeclaration = _checked(cls, record)
         columns = tuple(_checked(MetricColumn, column) for column in declaration.columns)
         if not declaration.name.isidentifier():  # names a file

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from headlens.plots import head_grid, style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
 from headlens.plots.style import BLUE, INK, MISSING, PALE_BLUE, TICK_SIZE, VERMILION
 from headlens.roles.role_rules import even_note
 from headlens.roles.syntax_verdicts import CAUSAL, mostly_later
 from headlens.tables.classify_tables import REACH, offsets_to
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 OFFSETS = offsets_to(REACH)
 _TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of the words around all panels
@@ -236,6 +237,8 @@ def fixed_offset(shares: Mapping[int, float], scored: pd.DataFrame) -> tuple[int
 
 
 def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None:
+    from matplotlib.ticker import PercentFormatter
+
     offset, baseline = fixed_offset(shares, scored)
     # The baseline's bar, which may be one of the farther ones, is a part of the column at the end.
     place = int(np.clip(offset, -_FARTHEST - 1, _FARTHEST + 1))
@@ -247,7 +250,7 @@ def _draw(axes: Axes, shares: Mapping[int, float], scored: pd.DataFrame) -> None
         axes.bar(places, [shares[at] for at in places], 0.8, color=PALE_BLUE, **drawn)
     axes.bar([place], [baseline], 0.8, color=BLUE, label="baseline: always predict this offset")
     # Above all bars and lines, in their colours.
-    looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": FAMILY, "va": "center"}
+    looks: dict[str, Any] = {"fontsize": TICK_SIZE - 0.5, "fontfamily": font_family(), "va": "center"}
     axes.text(-_FARTHEST - 1.3, _ABOVE, f"{offset:+d}: {baseline:.0%}".replace("-", "−"), color=BLUE, **looks)
     accuracy = head_grid.float_column(scored, "accuracy")
     if np.isfinite(accuracy).any() and (np.nanmax(accuracy) > 0 or not mostly_later(scored).any()):

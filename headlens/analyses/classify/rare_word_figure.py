@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
 
 from headlens.heads import Head
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY, token_label
+from headlens.plots.axis_labels import font_family, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, draw_cells
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, head_name
 from headlens.plots.style import PALE, VERMILION
 from headlens.roles.role_rules import above_null, even_heads, is_even
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _MAP, _WORDS, _LEGEND = 2.05, 1.1, 0.2  # inches: height of a map, of the words around it, and of the legend
 _LETTERS = 14  # of a word
@@ -134,6 +134,9 @@ def _words(groups: TokenGroups) -> list[int]:
 
 
 def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     width = style.page_width()
     lines, abreast = (len(sentences), 1) if style.in_column() else (1, len(sentences))
     figure = style.constrained_figure(width, 0.3 + _LEGEND + (_MAP + _WORDS) * lines, title)
@@ -149,17 +152,19 @@ def _drawn(title: str, sentences: Sequence[WordMap]) -> Figure:
         Patch(fill=False, edgecolor=VERMILION, label="the rarest word"),
         Line2D([], [], ls="", marker="o", markersize=2, color=style.INK, label="the word attended to most"),
     ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=2, **style.LEGEND)
+    figure.legend(handles=handles, loc="outside lower left", ncols=2, **style.legend_looks())
     return figure
 
 
 def _draw(axes: Axes, sentence: WordMap, scale: Scale) -> None:
+    from matplotlib.patches import Rectangle
+
     style.dress(axes, "attended word", "attending word")
     draw_cells(axes, sentence.weights, **scale.limits)
     inks = [scale.ink(float(weight)) for weight in sentence.weights.max(axis=1)]
     down, across = (np.arange(len(words)) + 0.5 for words in (sentence.queries, sentence.keys))
     axes.scatter(sentence.pointed + 0.5, down, s=4, c=inks, linewidths=0, zorder=3)
-    font: dict[str, Any] = {"fontsize": _SIZE, "fontfamily": FAMILY}
+    font: dict[str, Any] = {"fontsize": _SIZE, "fontfamily": font_family()}
     axes.set_xticks(across, [token_label(word, _LETTERS) for word in sentence.keys], rotation=90, **font)
     axes.set_yticks(down, [token_label(word, _LETTERS) for word in sentence.queries], **font)
     for place in sentence.rarest:

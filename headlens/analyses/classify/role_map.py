@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from headlens.plots import head_grid
-from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.axis_labels import drawable_text, font_family
 from headlens.plots.cell_drawing import Entries, Scale, fitting_size, write
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
 from headlens.plots.style import FAINT, INK, SMALLEST_SIZE, ink_on
 from headlens.relevance_propagation.shares import relevance_scale, requested_rule, warned_title
 from headlens.roles.role_rules import even_heads
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
 UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
 _READABLE = 4.5  # points
 _EVEN = "even"
 # Of a head whose role every draw of sentences changes so much of the colour goes.
-_PALE, _WHITE = 0.85, ListedColormap(["white"])
+_PALE = 0.85
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class _RoleScale(Scale):
 
     @property
     def map(self) -> Colormap:
+        from matplotlib.colors import ListedColormap
+
         return ListedColormap(list(COLOURS.values()))
 
 
@@ -109,7 +113,10 @@ def draw_roles(axes: Axes, part: head_grid.StackRows, cell: tuple[float, float],
     put = _write_upright if upright and cell[0] < cell[1] else write
     veil = head_grid.scatter_grid(part.rows, _PALE * (1 - part.rows["role_stability"].to_numpy()), empty=0.0)
     if veil.any():
-        axes.pcolormesh(np.zeros(veil.shape), cmap=_WHITE).set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
+        from matplotlib.colors import ListedColormap
+
+        white = ListedColormap(["white"])
+        axes.pcolormesh(np.zeros(veil.shape), cmap=white).set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
     labels = [short(role) for role in _shown(part.rows)]
     if upright and put is write:
         # No word is better than one that nobody can read: the colour says the family.
@@ -137,7 +144,7 @@ def _write_upright(axes: Axes, words: Entries, inks: Entries, cell: tuple[float,
         size = fitting_size(name, room)
         if not name or size < SMALLEST_SIZE:
             continue
-        looks: dict[str, Any] = {"fontfamily": FAMILY, "color": str(inks[layer, head]), "fontsize": size}
+        looks: dict[str, Any] = {"fontfamily": font_family(), "color": str(inks[layer, head]), "fontsize": size}
         looks |= {"ha": "center", "va": "center", "in_layout": False}
         axes.text(head + 0.5, layer + 0.5 + below / 2 / cell[1], drawable_text(name), rotation=90, **looks)
         if arrow:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from scipy.spatial.distance import pdist
 
 from headlens.plots import style
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
@@ -14,6 +13,10 @@ from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK, TICK_SIZE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # inches
 _BOX = 2.4  # about the side of a matrix
@@ -60,7 +63,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
         bar_beside(figure, scale, matrix, _BOX)
         _plane(plane, part, pairs[part.name], reach)
     handles = legend_handles({*families(heads["role"])})
-    figure.legend(handles=handles, loc="outside lower left", ncols=4 * columns, **style.LEGEND)
+    figure.legend(handles=handles, loc="outside lower left", ncols=4 * columns, **style.legend_looks())
     style.lay_out(figure)
     # Heads are named beside their points as soon as planes have their places.
     for part, (_, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
@@ -114,6 +117,8 @@ def _plane(axes: Axes, part: StackRows, pairs: pd.DataFrame, reach: float) -> No
 
     The heading has Pearson's correlation of distances in the plane with those of the table.
     """
+    from scipy.spatial.distance import pdist
+
     style.dress(axes, "dimension 1", "dimension 2")
     x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
     names = families(part.rows["role"])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headlens.errors import counted
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells, mark_cells
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
@@ -22,6 +20,10 @@ from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
 from headlens.roles.role_rules import even_note
 from headlens.roles.syntax_verdicts import is_syntactic, mostly_later
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _TITLE = f"Relations: how far heads are above the best fixed offset\n({ARROW_WORDS}; framed: syntactic)"
 _ROW, _NARROWEST, _SIDES, _COLUMN = 0.15, 3.0, 1.6, 0.02  # inches
@@ -89,13 +91,15 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     axes.set_xlabel("layer (heads side by side, numbered from 0)", fontsize=style.LABEL_SIZE)
     axes.tick_params(length=0)
     pairs = [f"{relation} {ARROWS.get(str(direction), direction)}" for relation, direction in order]
-    axes.set_yticks(np.arange(len(order)) + 0.5, [one_line(name, 1.4, TICK_SIZE) for name in pairs], fontfamily=FAMILY)
+    axes.set_yticks(
+        np.arange(len(order)) + 0.5, [one_line(name, 1.4, TICK_SIZE) for name in pairs], fontfamily=font_family()
+    )
     axes.invert_yaxis()
     best = rows.loc[rows.groupby(["relation", "direction"], sort=False)["gain"].idxmax()]
     best = best.set_index(["relation", "direction"]).loc[order]
     beside = axes.secondary_yaxis("right")
     labels = [f"{r.layer}.{r.head}: {r.accuracy:.2f} ({r.baseline:.2f})" for r in best.itertuples()]
-    beside.set_yticks(np.arange(len(order)) + 0.5, labels, fontsize=TICK_SIZE - 1, fontfamily=FAMILY)
+    beside.set_yticks(np.arange(len(order)) + 0.5, labels, fontsize=TICK_SIZE - 1, fontfamily=font_family())
     beside.tick_params(length=0, pad=2)
     beside.set_ylabel("best head: accuracy (fixed offset)", fontsize=TICK_SIZE, color=INK)
 

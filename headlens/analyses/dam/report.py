@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from safetensors.numpy import load_file
 
 from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
@@ -36,7 +32,7 @@ from headlens.pages.formatting import (
 )
 from headlens.pages.page_tables import PageTable, difference_cell, page_table
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import (
     VALUES,
@@ -53,6 +49,9 @@ from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, rows_of_runs
 from headlens.tables.every_table import TABLES
 from headlens.tables.mask_tables import CLASSES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
 MaskPicture = tuple[str, Any, Any]
@@ -318,6 +317,8 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where nothing was followed.
     """
+    from matplotlib.ticker import MaxNLocator
+
     if importance.empty:
         return None
     known = [c for c in CLASSES if c in set(importance["class"])]
@@ -351,6 +352,8 @@ def _is_control(rows: pd.DataFrame) -> pd.Series[bool]:
 
 def _by_penalty(rows: pd.DataFrame) -> Iterator[tuple[str, Any, bool, pd.DataFrame]]:
     """Every λ in words, from weak to strong, its colour, and its rows: first of runs that are no controls of others."""
+    from matplotlib import colormaps
+
     known = sorted(rows["penalty"].unique().tolist())
     colours = colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.85, len(known)))
     for penalty, colour in zip(known, colours, strict=True):
@@ -371,6 +374,8 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
         title: of the figure.
         scale: its colours; a bar is drawn for scales of more than masked and not masked.
     """
+    from matplotlib.colors import ListedColormap
+
     shared, heads = len(maps) == 1, maps.shape[1]
     # Few maps in a row are large ones.
     most = min(_MOST_HEADS, max(4, -(-heads // 2))) if shared else _MOST_HEADS
@@ -399,7 +404,7 @@ def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
         for label, number in zip(axes.get_xticklabels(), numbered, strict=False):
             label.set_horizontalalignment("right" if number else "left")
         name = f"head {head}" if shared else f"{layer}.{head}"
-        axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
+        axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=font_family(), color=style.INK, pad=1.5)
         for spine in axes.spines.values():
             spine.set_linewidth(0.4)
             spine.set_color(style.INK)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.masks.degree_tables import draw_summary, mask_scope, mask_words
 from headlens.analyses.masks.study_figures import (
@@ -29,7 +24,7 @@ from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, L
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.curves import VALUES, draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
@@ -38,6 +33,11 @@ from headlens.plots.mask_points import short_names
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.tables.mask_tables import GRID
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _LEARNED_LOOKS = {
     LearnedDegrees: (style.VERMILION, "learned degrees, by μ"),
@@ -105,7 +105,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         loc="lower center" if foot else "center right",
         ncols=2 if foot else 1,
         frameon=False,
-        prop={"family": FAMILY, "size": style.TICK_SIZE},
+        prop={"family": font_family(), "size": style.TICK_SIZE},
         borderpad=0.2,
     )
     return figure
@@ -116,6 +116,8 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
 
     The colour tells the neighbour degree, the marker the global degree, and an open point has random keys.
     """
+    from matplotlib import colormaps
+
     widths = sorted(set(degrees["degree_neighbour"]))
     colours = dict(zip(widths, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.88, len(widths))), strict=True))
     markers = dict(zip(sorted(set(degrees["degree_global"])), cycle(_MARKERS), strict=False))
@@ -132,6 +134,8 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
 
 
 def _handle(**looks: Any) -> Line2D:
+    from matplotlib.lines import Line2D
+
     return Line2D([], [], **{"linestyle": "none", "markersize": 4.5, "linewidth": 1, **looks})
 
 
@@ -154,7 +158,7 @@ def _line(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
     for (at, value), alike in rows["strength"].groupby([x.round(3), y.round(6)], sort=False):
         words = f"μ {', '.join(f'{strength:g}' for strength in alike)}"
         text = axes.annotate(words, (at, value), (5, 5), textcoords="offset points", color=colour, zorder=2)
-        text.set(fontsize=style.TICK_SIZE - 1, fontfamily=FAMILY)
+        text.set(fontsize=style.TICK_SIZE - 1, fontfamily=font_family())
 
 
 def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
@@ -166,6 +170,8 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where nothing was learned.
     """
+    from matplotlib.ticker import MaxNLocator
+
     if degrees.empty:
         return None
     # Runs before there were other kinds have neighbours alone, and no column.

@@ -81,7 +81,7 @@ def effects_markdown(effects: pd.DataFrame) -> str:
 
 
 def _effects(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 - slow to import, and needed here alone
+    from statsmodels.regression.linear_model import OLS
 
     kinds = [kind for kind in KINDS if len(set(rows[f"degree_{kind}"])) > 1]
     if not kinds:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 
 from headlens.analyses.masks.degree_figures import learned_degrees, learned_spans, quality_by_degrees, quality_of_draws
 from headlens.analyses.masks.degree_tables import draw_summary, draws_markdown, effects_markdown, mask_words
@@ -46,6 +44,9 @@ from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, rows_of_runs
 from headlens.tables.every_table import TABLES
 from headlens.tasks.task_options import LOWER_IS_BETTER
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
@@ -89,6 +90,8 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when there is no fixed pattern.
     """
+    from matplotlib.colors import ListedColormap
+
     rows = sparsity[sparsity["pattern"].notna() & (sparsity["n"] > 0)] if "pattern" in sparsity else sparsity[:0]
     names = list(dict.fromkeys(rows["mask"].astype(str)))
     if not names:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headlens.attention_masks.named_masks import (
     FULL_ATTENTION,
@@ -22,7 +20,7 @@ from headlens.attention_masks.named_masks import (
 )
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import font_family
 from headlens.plots.curves import (
     CHANCE_LABEL,
     VALUES,
@@ -43,6 +41,10 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, guess_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 FULL = str(FULL_ATTENTION)
 _LEAST = 4  # combinations, from which on they are a grid
@@ -307,7 +309,7 @@ def share_axes(axes: Axes, measured: str, height: float, title: str, width: floa
     """Labels axes for a metric over the share of masked positions, with a title; sizes in inches."""
     style.dress(axes, SHARE_LABEL, style.one_line(measured, height, style.LABEL_SIZE))
     name = style.one_line(title, width, style.TICK_SIZE)
-    axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
+    axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=font_family(), color=style.INK)
 
 
 def one_of(rows: pd.DataFrame, model: object) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from headlens.analyses.masks.study_figures import (
     CONTROLS,
@@ -32,6 +31,9 @@ from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
 from headlens.runs.reading import RecordedRun
 from headlens.statistics.intervals import mean_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 
 from headlens.analyses.probe.tables import Floats, score_table
@@ -287,6 +286,7 @@ class FittedProbe:
 
 def fit_probe(data: TreeAttention, l2: float) -> FittedProbe:
     """Maximises the likelihood by full-batch L-BFGS from weights of 0; nothing is random."""
+    from scipy.optimize import minimize
 
     def objective(flat: Floats) -> tuple[float, Floats]:
         value, gradient = negative_log_likelihood(torch.from_numpy(flat).view(2, -1), data, l2)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap
-from matplotlib.figure import Figure
 
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text, snapshots
 from headlens.heads import STACKS
 from headlens.plots import head_grid, style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
 
 SNAPSHOTS = 5
 _JUST_OPEN = 1e-12  # less is closed
@@ -37,6 +38,9 @@ class GateScale(Scale):
     @property
     def map(self) -> Colormap:
         """Colours that all differ from white."""
+        from matplotlib import colormaps
+        from matplotlib.colors import ListedColormap
+
         return ListedColormap(colormaps[self.colours](np.linspace(0.15, 1.0, 256))).with_extremes(under="white")
 
 
@@ -81,6 +85,8 @@ def paint_gates(axes: Axes, item: head_grid.Panel) -> None:
 
     Without seaborn, which frames cells that are not there.
     """
+    from matplotlib.colors import ListedColormap
+
     lines: dict[str, Any] = {"edgecolors": _LINES, "linewidth": 0.3}
     missing = item.present & np.isnan(item.values)
     if missing.any():
@@ -114,7 +120,7 @@ def _pages(runs: Sequence[GatedRun], title: str) -> Iterator[Figure]:
             upper = height - top - line * slot[1]
             words = style.fold(run.name, _LABEL - 0.1, style.TICK_SIZE)
             place = 0.08 / page, (upper - _WORDS - cell[1] * (1 + run.rows["layer"].max()) / 2) / height
-            figure.text(*place, words, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, va="center")
+            figure.text(*place, words, fontsize=style.TICK_SIZE, fontfamily=font_family(), color=style.INK, va="center")
             for column, step in enumerate(steps):
                 corner = _LABEL + _TICKS + column * slot[0], upper - _WORDS
                 axes = _snapshot(figure, run.at(step), cell, corner)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.prune import sweep_runs
 from headlens.heads import STACKS
@@ -31,6 +28,10 @@ from headlens.plots.curves import (
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 from headlens.tables.prune_tables import SCRATCH, TRAINED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # colour, marker, label
 LOOKS = {
@@ -118,6 +119,8 @@ def _abreast(most: int) -> int:
 
 
 def _draw_quality(axes: Axes, panel: _Set) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     most = max(
         float(sweep_runs.count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.unpruned)
     )
@@ -222,7 +225,7 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
         _draw_roles(axes, role_set)
     handles = legend_handles(present)
     columns = legend_columns([str(handle.get_label()) for handle in handles], width)
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, **style.LEGEND)
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns, **style.legend_looks())
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
 
@@ -256,6 +259,8 @@ def _counts(roles: pd.Series) -> dict[str, int]:
 
 
 def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     places = np.arange(len(role_set.bars))
     bottom = np.zeros(len(role_set.bars))
     most = max(role_set.bars[0].left, 1)

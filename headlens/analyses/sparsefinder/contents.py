@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 import torch
-from scipy.stats import entropy
 from torch import Tensor
 from torch.nn import functional
 
@@ -85,6 +84,8 @@ def information(contents: pd.DataFrame) -> pd.Series[float]:
     Returns:
         By head; NaN where all tokens have one tag, or none has any.
     """
+    from scipy.stats import entropy
+
     known = contents[~contents["tag"].isin([SPECIAL, UNKNOWN])]
     shares = dict.fromkeys(sorted(contents["head"].unique()), np.nan)
     for head, rows in known.groupby("head"):

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from headlens.heads import KEY_COLUMNS
 from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.maps.map_figures import MapBlock, draw_blocks
 from headlens.pages.command_report import Figures
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY, token_label
+from headlens.plots.axis_labels import font_family, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
 from headlens.plots.curves import draw_chance, draw_intervals, draw_level, examples_text, legend_below
 from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
 from headlens.tables.sparsefinder_tables import GOLD
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SPECIAL = "special"  # what special tokens have in the place of a part of speech
 # Colour, line and name of each method: Sparsefinder's own are solid, what it is compared with dashed.
@@ -281,7 +283,9 @@ def _share_maps(
         colour_cells(axes, shares.to_numpy(np.float64), scale, linewidths=0.3, linecolor="white")
         axes.invert_yaxis()
         tags = [token_label(str(tag).lower()) for tag in shares.columns] if is_last or not shared else []
-        axes.set_xticks(np.arange(len(tags)) + 0.5, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
+        axes.set_xticks(
+            np.arange(len(tags)) + 0.5, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=font_family()
+        )
         rows = shares.index.astype(str).tolist() if is_first else list[str]()
         axes.set_yticks(np.arange(len(rows)) + 0.5, rows, fontsize=style.TICK_SIZE)
         axes.tick_params(length=0)

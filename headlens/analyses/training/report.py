@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from headlens.errors import counted
 from headlens.learning.alphas_figure import ALPHAS, CAPTION, alpha_histograms
@@ -30,6 +29,9 @@ from headlens.plots.style import (
 )
 from headlens.runs.reading import RecordedRun, mapping, run_label, tables_of
 from headlens.tables.every_table import TABLES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ONLY_TRAINING = "only_in_training_loss"  # of run.json
 _FEW = 20  # points of a line that has dots
@@ -58,6 +60,8 @@ def training_curve(
     Returns:
         The figure, or None when nothing was logged.
     """
+    from matplotlib.ticker import MaxNLocator
+
     if log.empty:
         return None
     width = min(page_width(), FULL_WIDTH / 2)
