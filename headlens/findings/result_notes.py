@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.stats import entropy
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -15,10 +16,11 @@ from headlens.corpora.sentence import broken_note
 from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusReader
-from headlens.statistics.intervals import wilson
+from headlens.statistics.intervals import mean_interval, wilson
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
 from headlens.tasks.example_sources import DataSummary, SourceCounts
+from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_options import guess_text
 from headlens.tasks.translation import CUT
@@ -44,15 +46,18 @@ def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     return notes
 
 
-def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -> list[str]:
+def record_notes(
+    task: Task, records: Floats, pruned_on: Chosen | None = None, labels: Mapping[int, int] | None = None
+) -> list[str]:
     """Notes on the records (n, k) of an unpruned model: what guessing gives, whether it guesses, what was cut.
 
     Args:
         task: whose records they are.
         records: of all examples.
         pruned_on: which of them pruned models are evaluated on, (n,): guesses are reported for these, too.
+        labels: how often each token was to be predicted, of tasks that predict tokens.
     """
-    notes = []
+    notes = _token_notes(records, labels) if isinstance(task, Likelihood) and labels else []
     constant = task.constant(records)
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
@@ -80,6 +85,27 @@ def record_notes(task: Task, records: Floats, pruned_on: Chosen | None = None) -
     if cut := cut_translations(task, records):
         notes.append(
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
+        )
+    return notes
+
+
+def _token_notes(records: Floats, labels: Mapping[int, int]) -> list[str]:
+    """What the best constant prediction of tokens gives, and whether records (nll, tokens, …) are better than that."""
+    tokens, loss = sum(labels.values()), float(entropy(list(labels.values())))
+    accuracy = max(labels.values()) / tokens
+    notes = [
+        f"Predicting every token by its frequency among the {tokens:,} evaluated ones, without reading, has a loss of "
+        f"{loss:.3f} and an accuracy of {accuracy:.3f} (chance level: no other prediction without reading is better)."
+    ]
+    # By example, as the tokens of an example are not independent.
+    _, low, high = mean_interval(records[:, 0] - loss * records[:, 1])
+    than = "predicting by frequency"
+    if low > 0:
+        notes.append(f"The loss of the model is significantly worse than that of {than}{_TRAIN}.")
+    elif not high < 0:
+        notes.append(
+            f"The loss of the model is not significantly better than that of {than}{_TRAIN}, or evaluate it on more "
+            "examples."
         )
     return notes
 

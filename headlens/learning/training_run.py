@@ -258,7 +258,8 @@ def measure(
         {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()
     ]
     examples = record_table(task, evaluation.ids, evaluation.records)
-    notes = [*record_notes(task, evaluation.records), *task.notes(Reader.of(loaded))]
+    known = record_notes(task, evaluation.records, labels=evaluation.labels)
+    notes = [*known, *task.notes(Reader.of(loaded))]
     examples.insert(0, "model", loaded.short_name)
     return TaskResult(pd.DataFrame(rows), examples, notes, evaluation)
 

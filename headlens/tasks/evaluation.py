@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from headlens.attention.finite_values import FiniteValues
-from headlens.corpora.batches import POOL, pooled_batches
+from headlens.corpora.batches import IGNORED, POOL, pooled_batches
 from headlens.corpora.encoded_corpus import UnknownTokens
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.errors import CorpusError, OptionError, counted
@@ -79,6 +80,7 @@ class Evaluation:
         counts: what became of the source.
         keys: keys of the examples for the bootstrap, see `Draws.of`, (n,).
         notes: what to know about the numbers of the classes, and about how the model was measured.
+        labels: how often each token was to be predicted, by id; empty for tasks without labels of tokens.
     """
 
     task: Task
@@ -88,6 +90,7 @@ class Evaluation:
     counts: SourceCounts = field(default_factory=SourceCounts)
     keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    labels: Counter[int] = field(default_factory=Counter)
 
     @property
     def value(self) -> float:
@@ -121,9 +124,15 @@ def evaluate(
     reader = Reader.of(loaded, task.labels, options.max_length, task.outputs)
     notes = [*filter(None, [reader.order.note]), *task.notes(reader)]
     counts = SourceCounts()
-    records, ids, keys = records_of(task, loaded, source, reader, counts, options)
+    labels: Counter[int] = Counter()
+
+    def seen(outputs: Any, batch: TaskBatch) -> None:
+        labels.update(label_counts(batch.prepared))
+        options.seen(outputs, batch)
+
+    records, ids, keys = records_of(task, loaded, source, reader, counts, replace(options, seen=seen))
     metrics = estimates(task, records, keys, options)
-    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes))
+    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes), labels)
 
 
 def records_of(
@@ -149,8 +158,10 @@ def records_of(
         batch = task.collate(prepared, reader, loaded.device)
         outputs = task.run(loaded.model, batch)
         FiniteValues(loaded.model).check(outputs)
+        records = task.read(outputs, batch)
+        # A batch that does not fit into memory is seen in halves, and only in these.
         options.seen(outputs, batch)
-        return task.read(outputs, batch)
+        return records
 
     in_parts = SplitWhenOutOfMemory(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     evaluated: list[tuple[int, str, str]] = []  # index, id and key of every example
@@ -205,6 +216,11 @@ def estimate(task: Task, metric: str, records: Floats, draws: Draws) -> Estimate
     else:
         ends = wilson(right.sum(), np.array(len(right)))
     return Estimate(task.value(records, metric=metric), *map(float, ends))
+
+
+def label_counts(prepared: Iterable[PreparedExample]) -> Counter[int]:
+    """Counts the tokens that examples have as labels, by id."""
+    return Counter(label for p in prepared for row in p.rows for label in row.labels if label != IGNORED)
 
 
 def token_count(prepared: Sequence[PreparedExample]) -> int:

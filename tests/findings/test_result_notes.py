@@ -79,6 +79,30 @@ def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]
     assert without_advice(more) == [note.partition(": train")[0] + "." for note in told]
 
 
+@pytest.mark.parametrize("name", ["mlm", "translation-loss"])
+@pytest.mark.parametrize(
+    ("nll", "verdict"),
+    [
+        (0.9, ""),
+        (1.0, "not significantly better than that of predicting by frequency: train it further, or evaluate it on "),
+        (1.2, "significantly worse than that of predicting by frequency: train it further."),
+    ],
+)
+def test_a_loss_is_compared_with_the_best_constant_prediction(name: str, nll: float, verdict: str) -> None:
+    """Of tokens with shares 1/2, 1/4, 1/8 and 1/8 the entropy is 1.75 bits, which are 1.213 nats."""
+    tokens = np.tile([1.0, 2.0, 3.0], 16)
+    noise = np.resize([0.01, -0.01], 48)
+    records = np.stack([tokens * (nll * 1.75 * np.log(2) + noise), tokens, np.zeros(48)], axis=1)
+    first, *more = record_notes(find_task(name).task, records, labels={7: 48, 2: 24, 5: 12, 9: 12})
+    assert first == (
+        "Predicting every token by its frequency among the 96 evaluated ones, without reading, has a loss of 1.213 and "
+        "an accuracy of 0.500 (chance level: no other prediction without reading is better)."
+    )
+    assert len(more) == bool(verdict)
+    assert all(note.startswith(f"The loss of the model is {verdict}") for note in more)
+    assert record_notes(find_task(name).task, records) == []
+
+
 def test_the_most_frequent_answer_of_few_examples_is_compared_in_pairs() -> None:
     """Of ten answers 3 right are below the 7 of one class, which was found on the same ten examples."""
     labels = np.array([1.0] * 7 + [0.0] * 3)

@@ -29,7 +29,7 @@ from headlens.plots.style import named_after
 from headlens.replay.modes import Mode
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
-from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, token_count
+from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
@@ -207,7 +207,8 @@ class _Ablated:
                 "needs most. Give more --data."
             )
         task = examples.task
-        notes += [*examples.notes, *record_notes(task, records.intact, evaluated)]
+        labels = label_counts(examples.prepared)
+        notes += [*examples.notes, *record_notes(task, records.intact, evaluated, labels)]
         cut = {head: cut_translations(task, translations) for head, translations in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
             worst = f"{max(cut, key=cut.__getitem__)}{tied(list(cut.values()).count(most))}"
