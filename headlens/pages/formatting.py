@@ -53,6 +53,11 @@ def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
+def markdown_notes(notes: Sequence[str]) -> str:
+    """Returns the notes of a run as the last section of a Markdown document; nothing where there are none."""
+    return "\n".join(["", "## Notes", "", *(f"- {escaped(note)}" for note in notes), ""]) if notes else ""
+
+
 def digits_of(values: npt.ArrayLike, least: int = 3) -> int:
     """Returns with how many decimals numbers that are compared are written: two digits of their range are shown.
 

@@ -90,6 +90,7 @@ def test_tables_and_figures(run: Headlens, patterns: tuple[str, ...], layers: tu
     assert full["sparsity"].eq(0).all()
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "diagonal", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
+    assert "\n## Notes\n\n- " in words
     # Means of seeds have no verdict.
     less = "difference from unmasked" + (" | verdict" if seeds == 1 else "")
     table = f"| task | all | random positions instead | {less} | no diagonal | {less} |"

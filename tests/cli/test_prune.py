@@ -99,7 +99,9 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
         else:
             assert pd.isna(row["verdict"])
     assert sweep[sweep["run"] == "unpruned"].query("init == 'trained'")["delta"].isna().all()
-    assert "difference from unpruned [paired]" in Path("run/results.md").read_text()
+    written = Path("run/results.md").read_text()
+    assert "difference from unpruned [paired]" in written
+    assert "\n## Notes\n" in written
     results = pd.read_csv("run/results.csv")
     expected = sweep[sweep["init"] == "trained"].set_index("run")["delta"]
     assert results.set_index("run")["trained_delta"].to_dict() == pytest.approx(expected.to_dict(), nan_ok=True)

@@ -21,6 +21,7 @@ import headlens as package
 from headlens.attention_masks.attention_mask import AttentionMask
 from headlens.errors import Interrupted
 from headlens.learning.training_run import CheckpointFolder
+from headlens.pages.formatting import escaped
 from headlens.tables.mask_tables import SWEEP_OF_MASKS
 
 Headlens = Callable[..., Any]
@@ -88,6 +89,9 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     record = json.loads(Path("run/run.json").read_text())
     assert (record["status"], record["dam"]["updates"], record["dam"]["mask"]["longest"]) == ("finished", 6, 40)
     assert not Path("run/.resume").exists()
+    written = Path("run/results.md").read_text(encoding="utf-8")
+    assert written.endswith("".join(f"- {escaped(note)}\n" for note in record["notes"]))
+    assert any("is still between 0.1 and 0.9" in note for note in record["notes"])
     assert "No text to learn from has more than 14 tokens" in " ".join(done.out.split())
     if thorough:
         assert {path.stem for path in Path("run/figures").glob("*.png")} == figures(*RUNS)

@@ -54,7 +54,8 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         if run.folder is not None:
             masks = [load_mask(run.path / MASKS / o.run) for o in outcomes if o.mask and request.figures]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_dam(run.folder, tables, [(m.file.name, m.probabilities, m.file.allowed) for m in masks])
+                pictures = [(m.file.name, m.probabilities, m.file.allowed) for m in masks]
+                write_dam(run.folder, tables, pictures, notes)
             learning = {"updates": updates, "mask_learning_rate": request.learning.rate(updates)}
             facts = {
                 "models": [model_record(opened.loaded, opened.loaded.short_name)],

@@ -26,6 +26,7 @@ from headlens.pages.formatting import (
     NOTHING,
     difference_text,
     escaped,
+    markdown_notes,
     markdown_table,
     share_text,
     value_text,
@@ -133,17 +134,21 @@ def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[n
     return learned
 
 
-def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[MaskPicture]) -> None:
+def write_dam(
+    run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[MaskPicture], notes: Sequence[str] = ()
+) -> None:
     """Write every table as CSV, the two that tell most as Markdown, then every figure.
 
     Args:
         run: the folder, started.
         tables: `sweep`, `sparsity`, `positions`, `importance`, `log`.
         masks: by run; none draws nothing.
+        notes: what to know about the numbers, such as that a mask has not settled.
     """
     write_results(run, tables, ())
+    text = dam_markdown(tables["sweep"], tables["positions"]) + markdown_notes(notes)
     with run.file("results.md") as path:
-        path.write_text(dam_markdown(tables["sweep"], tables["positions"]), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     write_results(run, {}, dam_figures(tables, masks) if masks else ())
 
 

@@ -71,7 +71,7 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
             tables |= trained
             notes += more_notes + run.warnings
         if run.folder is not None:
-            write_masks(run.folder, tables, figures=request.figures)
+            write_masks(run.folder, tables, notes, figures=request.figures)
             given = {text.strip() for text in request.pattern}
             texts = [text for text in patterns if text in given]
             for name, text in zip(_files(texts), texts, strict=True):

@@ -34,7 +34,7 @@ from headlens.findings.verdicts import (
     verdict_cells,
 )
 from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
-from headlens.pages.formatting import DELTA, value_text
+from headlens.pages.formatting import DELTA, markdown_notes, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import VALUES
@@ -132,13 +132,16 @@ def _title(rows: pd.DataFrame, name: str) -> str:
     return f"{name}\n{shares[True]:.1f} % masked{without}" if True in shares else name
 
 
-def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+def write_masks(
+    run: RunFolder, tables: Mapping[str, pd.DataFrame], notes: Sequence[str] = (), *, figures: bool = True
+) -> None:
     """Write every table as CSV, then, if wanted, every figure.
 
     Args:
         run: the folder, started.
         tables: `sparsity`, `masks` where models were trained, `effects` of a grid, `degrees` that were learned and
             `draws` from them, `spans` that were learned.
+        notes: what to know about the numbers of models that were trained.
         figures: whether to draw.
     """
     write_results(run, tables, ())
@@ -147,7 +150,7 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
             parts = [study_markdown(tables["masks"])]
             parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
             parts += [draws_markdown(tables["draws"], tables["masks"])] if "draws" in tables else []
-            path.write_text("\n".join(parts), encoding="utf-8")
+            path.write_text("\n".join(parts) + markdown_notes(notes), encoding="utf-8")
     write_results(run, {}, mask_figures(tables) if figures else ())
 
 

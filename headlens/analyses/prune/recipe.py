@@ -81,7 +81,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         notes = [*opened.untrained, *opened.notes, *sweep_notes, *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_gates(run.folder, tables, figures=request.figures)
+                write_gates(run.folder, tables, notes, figures=request.figures)
             rate = {"updates": updates, "gate_learning_rate": gates.rate(updates)}
             facts = {"models": [model_record(loaded, loaded.short_name)], "task": vars(training_set.task)}
             run.folder.finish(facts | {"lesson": training_set.facts, "gates": asdict(gates) | rate, "notes": notes})

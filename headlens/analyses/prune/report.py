@@ -10,6 +10,7 @@ from headlens.analyses.prune import results_table as results
 from headlens.analyses.prune.gate_figures import gate_maps, kept_by_layer
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
 from headlens.pages.command_report import Caption, CommandReport, Figures
+from headlens.pages.formatting import markdown_notes
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
@@ -38,19 +39,23 @@ def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         yield from gate_maps(gates)
 
 
-def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+def write_gates(
+    run: RunFolder, tables: Mapping[str, pd.DataFrame], notes: Sequence[str] = (), *, figures: bool = True
+) -> None:
     """Write every table as CSV, the results as CSV and Markdown, then, if wanted, every figure.
 
     Args:
         run: the folder, started.
         tables: `gates` and `sweep`, and `roles` where they are known.
+        notes: what to know about the numbers, such as the chance level.
         figures: whether to draw.
     """
     for name, frame in tables.items():
         run.table(name, frame)
     run.table("results", results.results_table(tables["sweep"]))
+    text = results.results_markdown(tables["sweep"]) + markdown_notes(notes)
     with run.file("results.md") as path:
-        path.write_text(results.results_markdown(tables["sweep"]), encoding="utf-8", newline="\n")
+        path.write_text(text, encoding="utf-8", newline="\n")
     for name, figure in gate_figures(tables) if figures else ():
         run.figure(name, figure)
 

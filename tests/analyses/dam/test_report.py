@@ -321,10 +321,12 @@ def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
 def test_without_masks_tables_alone_are_written(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", command="train-dam", model="m") as run:
         run.start({"arguments": {}})
-        write_dam(run, {"sweep": sweep(), "positions": positions()}, [])
+        write_dam(run, {"sweep": sweep(), "positions": positions()}, [], ["P of *most* is unsettled.", "Frozen: all."])
         run.finish({})
     assert (tmp_path / "run" / "sweep.csv").exists()
-    assert (tmp_path / "run" / "results.md").read_text(encoding="utf-8") == dam_markdown(sweep(), positions())
+    notes = "\n## Notes\n\n- P of \\*most\\* is unsettled.\n- Frozen: all.\n"
+    written = (tmp_path / "run" / "results.md").read_text(encoding="utf-8")
+    assert written == dam_markdown(sweep(), positions()) + notes
     assert not (tmp_path / "run" / "figures").exists()
 
 

@@ -101,7 +101,7 @@ def test_a_run_writes_its_tables_results_and_figures(tmp_path: Path, *, figures:
     tables = gate_tables(replace(MADE, penalties=(0.1,), steps=(0, 5)))
     with RunFolder.create(tmp_path / "run", command="prune", model="demo") as folder:
         folder.start({})
-        write_gates(folder, tables, figures=figures)
+        write_gates(folder, tables, ["Chance is 0.5."], figures=figures)
         folder.finish({})
     read = read_recorded(tmp_path / "run", "run")
     REPORT.check(read)
@@ -111,7 +111,8 @@ def test_a_run_writes_its_tables_results_and_figures(tmp_path: Path, *, figures:
         expected = frame.replace(empty).reset_index(drop=True)
         expected = expected.where(expected.notna(), np.nan)
         pd.testing.assert_frame_equal(read.tables[name], expected, check_dtype=False)
-    assert (tmp_path / "run/results.md").read_text(encoding="utf-8") == results_markdown(tables["sweep"])
+    written = (tmp_path / "run/results.md").read_text(encoding="utf-8")
+    assert written == results_markdown(tables["sweep"]) + "\n## Notes\n\n- Chance is 0.5.\n"
     assert [path.stem for path in read.pictures] == (sorted(FIGURES) if figures else [])
     listed = {path.relative_to(tmp_path / "run").as_posix() for path in folder.files}
     assert {"results.md", "results.csv"} <= listed
