@@ -19,6 +19,7 @@ from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.intervals import mean_interval, wilson
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
+from headlens.tables.same_answers import same_answer_text
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Floats, Task
@@ -79,9 +80,10 @@ def record_notes(
         elif low <= chance:
             more = "." if constant else ", or evaluate it on more examples."
             notes.append(f"The model is not significantly better than {guessing}{_TRAIN}{more}")
-    said = _column(task, records, "predicted")
-    if task.labels and said is not None and constant:
-        notes.append(f"The model predicts {task.labels[int(said[0])]!r} for every example.")
+    if same := same_answer_text(task.answer_share(records)):
+        values, counts = np.unique(_column(task, records, "predicted"), return_counts=True)
+        answer = f": {task.labels[int(values[np.argmax(counts)])]!r}" if task.labels else ""
+        notes.append(f"The model gives {same}{answer}.")
     if cut := cut_translations(task, records):
         notes.append(
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."

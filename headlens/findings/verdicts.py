@@ -23,6 +23,7 @@ from headlens.statistics.non_inferiority import (
     verdict_of_interval,
 )
 from headlens.statistics.paired_tests import holm
+from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tables.shared_columns import VERDICT, VERDICTS
 from headlens.tables.table_schema import names_of
 from headlens.tasks.task_options import LOWER_IS_BETTER, OF_A_HUNDRED, usual_margin
@@ -269,8 +270,9 @@ def gives_one_answer(row: Mapping[Any, Any]) -> bool:
 
 
 def one_answer_after(row: Mapping[Any, Any]) -> str:
-    """The sentence about one answer, to stand behind a metric; empty for other models."""
-    return " It gives the same answer to all examples." * gives_one_answer(row)
+    """The sentence about one answer to all examples or nearly all, to stand behind a metric; empty for other models."""
+    same = same_answer_text(answer_shares(pd.DataFrame([row]))[0])
+    return f" It gives {same}." if same else ""
 
 
 def verdict_cells(row: Mapping[Any, Any]) -> dict[str, Any]:

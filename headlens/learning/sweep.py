@@ -151,6 +151,7 @@ class Trainings:
             metric, chance = row["metric"], training_set.task.chance(records)
             row["chance"] = chance if metric == training_set.task.metrics[0] else None
             row["same_answer"] = training_set.task.constant(records, metric)
+            row["answer_share"] = training_set.task.answer_share(records, metric)
         # Models read different examples only if a checkpoint was exchanged while the run was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
             for row in rows:

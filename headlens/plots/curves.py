@@ -11,6 +11,7 @@ import pandas as pd
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, heading, legend_looks
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
+from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 VALUES = ("value", "ci_low", "ci_high")
 CHANCE_LABEL = "chance level"
+SAME_ANSWER = f"≥ {100 * NEARLY_ALL:.0f} % same answer"
+FRAMED = (
+    f"A square frames models that give the same answer to {100 * NEARLY_ALL:.0f} % of the examples or more."  # captions
+)
 BAND = " (band: 95 %)"  # of a level, in legends
 _LEVEL, _DASH = "level", 4.0  # the length in line widths
 _ROOM = 3.0  # inches, more than a line of panels or a legend needs
@@ -94,6 +99,26 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
         axes.plot(at[chosen], values[chosen], shape, color=colour, linestyle="none", **drawn)
 
 
+def draw_same_answers(axes: Axes, at: Grid, rows: pd.DataFrame) -> None:
+    """Frames points of models that give all examples, or nearly all, the same answer.
+
+    Args:
+        axes: with the points.
+        at: their places on the x axis.
+        rows: with `value`, see `answer_shares`.
+    """
+    chosen = answer_shares(rows) >= NEARLY_ALL
+    if chosen.any():
+        look: dict[str, Any] = {"markersize": 9.0, "markerfacecolor": "none", "markeredgewidth": 0.6, "color": INK}
+        axes.plot(at[chosen], float_column(rows, "value")[chosen], "s", linestyle="none", label=SAME_ANSWER, **look)
+
+
+def unpruned_title(name: str, share: float) -> str:
+    """Returns the title of a panel: a model, and below it whether it gives (nearly) all examples the same answer."""
+    same = same_answer_text(share)
+    return f"{name}\nunpruned: {same}" if same else name
+
+
 def verdicts_text(rows: pd.DataFrame) -> str:
     """Returns what the marks of `draw_verdicts` mean that occur, and the margin, to stand behind other words."""
     known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
@@ -166,6 +191,7 @@ def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     """
     legends = [axes.get_legend_handles_labels() for axes in drawn]
     by_label = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
+    by_label = dict(sorted(by_label.items(), key=lambda entry: entry[0] == SAME_ANSWER))  # behind what it frames
     # Where matplotlib lays out the axes, it leaves room for what is outside.
     place: Any = "lower center" if figure.get_layout_engine() is None else "outside lower center"
     if figure.get_layout_engine() is not None:

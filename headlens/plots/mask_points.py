@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from headlens.plots.curves import draw_intervals
+from headlens.plots.curves import draw_intervals, draw_same_answers
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, TICK_SIZE, VERMILION
 
@@ -98,6 +98,7 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
             x = float_column(points, "share")
             axes.plot(x, float_column(points, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
             draw_intervals(axes, x, points, colour)
+            draw_same_answers(axes, x, points)
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
         axes.plot(pair["share"], float_column(pair, "value"), color=FAINT, linewidth=0.8, zorder=2)
     short = short_names(rows["pattern"])
@@ -132,6 +133,7 @@ def _draw_curve(axes: Axes, curve: MaskCurve, number: int) -> None:
         style: dict[str, Any] = {"label": curve.label, "marker": "D", "ls": "-"} if has_diagonal else _NO_DIAGONAL
         axes.plot(x, y, color=curve.colour, markersize=3, linewidth=1, zorder=4, **style)
         draw_intervals(axes, x, points, curve.colour)
+        draw_same_answers(axes, x, points)
         for place, pattern in enumerate(points["pattern"] if has_diagonal else ()):
             # Neighbours are close to each other, and so may be the curves of two orders.
             offset = (3, -7 if (place + number) % 2 else 2)

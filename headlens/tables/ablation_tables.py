@@ -23,6 +23,11 @@ ABLATION = TableSchema(
         _P_VALUE,
         shared.P_HOLM.but("`p_value` corrected for the number of heads (Holm 1979)."),
         *shared.VERDICT,
+        shared.ANSWER_SHARE.but(
+            "Share of the examples that get the most frequent answer of the model with all heads; empty for losses and "
+            "other metrics that do not count answers.",
+            name="baseline_answer_share",
+        ),
     ),
     ("model", "mode", "stack", "layer", "head"),
 )
@@ -58,6 +63,7 @@ PRUNING = TableSchema(
         ),
         *shared.VERDICT,
         shared.CHANCE,
+        shared.ANSWER_SHARE,
     ),
     ("model", "strategy", "seed", "n_pruned"),
 )

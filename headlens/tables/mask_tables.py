@@ -82,6 +82,7 @@ MASK_TRAININGS = TableSchema(
         shared.CHANCE,
         *shared.SWEEP_VERDICT,
         shared.SAME_ANSWER,
+        shared.ANSWER_SHARE,
     ),
     ("model", "task", "metric", "pattern", "layers", "control", "seed"),
 )

@@ -81,8 +81,14 @@ CHANCE = number(
     optional=True,
 )
 SAME_ANSWER = truth("same_answer", "Whether the model gives the same answer to all examples.", optional=True)
+ANSWER_SHARE = number(
+    "answer_share",
+    "Share of the examples that get the most frequent answer of the model; empty for losses and other metrics that do "
+    "not count answers.",
+    optional=True,
+)
 # At the end of sweeps.
-COMPARED = (*SWEEP_VERDICT, CHANCE, SAME_ANSWER)
+COMPARED = (*SWEEP_VERDICT, CHANCE, SAME_ANSWER, ANSWER_SHARE)
 
 ROLE = word("role", "The strongest role of the head; empty for none.")
 ROLES = word("roles", "All roles that the head holds, the strongest first, with `; ` between them.")

@@ -70,7 +70,7 @@ METRICS = TableSchema(
         *optional(*shared.paired_difference("The metric minus that of attention itself"), group="difference"),
         *shared.SWEEP_VERDICT,
         shared.N.but(optional=True),
-        *(shared.CHANCE, shared.SAME_ANSWER),
+        *(shared.CHANCE, shared.SAME_ANSWER, shared.ANSWER_SHARE),
     ),
     ("model", "stack", "method", "value_of_parameter", "window", "global_tokens", "metric"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,16 +160,23 @@ class Task(ABC):
         left_out = frozenset() if metric in LOWER_IS_BETTER else _READ_BY_LOSSES
         return records[:, [name not in left_out for name in self.columns]]
 
-    def constant(self, records: Floats, metric: str | None = None) -> bool:
-        """Returns whether a model gives every example the same answer, so that a metric of answers shows nothing of it.
+    def answer_share(self, records: Floats, metric: str | None = None) -> float:
+        """Returns the share of the examples that get the most frequent answer of a model.
 
-        False for a single example, for losses, which change with every change of a model, and where records, (n, k), do
+        NaN for a single example, for losses, which change with every change of a model, and where records, (n, k), do
         not hold the answers as `predicted`.
         """
         if "predicted" not in self.columns or metric in LOWER_IS_BETTER or len(records) < 2:
-            return False
-        said = records[:, self.columns.index("predicted")]
-        return bool((said == said[0]).all())
+            return math.nan
+        _, counts = np.unique(records[:, self.columns.index("predicted")], return_counts=True, equal_nan=False)
+        return float(counts.max() / len(records))
+
+    def constant(self, records: Floats, metric: str | None = None) -> bool:
+        """Returns whether a model gives every example the same answer, so that a metric of answers shows nothing of it.
+
+        False where `answer_share` is not known.
+        """
+        return self.answer_share(records, metric) == 1
 
     def chance(self, records: Floats) -> float | None:
         """Returns the main metric of guesses made without reading an example; None where none can be made."""

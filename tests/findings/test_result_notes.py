@@ -120,7 +120,17 @@ def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:
     worse = (
         "The model is significantly worse than choosing at random: it follows something that the task works against."
     )
-    assert record_notes(task, records)[1:] == [worse]
+    assert record_notes(task, records)[1:] == [worse, "The model gives the same answer to all examples."]
+
+
+@pytest.mark.parametrize(("other", "share"), [(0, "all"), (1, "99 % of the"), (5, "95 % of the"), (6, "")])
+def test_a_model_that_gives_nearly_all_examples_one_answer_is_told(other: int, share: str) -> None:
+    records = answers(0)
+    records[:, 1] = np.arange(100) >= other
+    told = f"The model gives the same answer to {share} examples: 'positive'."
+    assert [note for note in record_notes(find_task("sst2").task, records) if "same answer" in note] == [told] * bool(
+        share
+    )
 
 
 def test_what_guesses_are_is_known_of_every_task() -> None:

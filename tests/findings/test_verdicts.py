@@ -254,7 +254,9 @@ def test_a_model_with_one_answer_for_all_is_told_with_its_verdict(command: str) 
         .findings(recorded(command, tables))[-1]
         .endswith(" It gives the same answer to all examples.")
     )
-    other = made(UNDECIDED | {"same_answer": False})
+    nearly = made(UNDECIDED | {"same_answer": False, "answer_share": 0.9859})
+    assert report_of(command).findings(recorded(command, nearly))[-1].endswith("same answer to 98.5 % of the examples.")
+    other = made(UNDECIDED | {"same_answer": False, "answer_share": 0.94})
     assert "same answer" not in " ".join(report_of(command).findings(recorded(command, other)))
 
 

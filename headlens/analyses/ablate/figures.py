@@ -19,6 +19,7 @@ from headlens.plots.curves import (
     draw_chance,
     draw_intervals,
     draw_level,
+    draw_same_answers,
     draw_verdicts,
     examples_text,
     known_values,
@@ -26,11 +27,13 @@ from headlens.plots.curves import (
     no_shorter_than_margin,
     panels,
     range_text,
+    unpruned_title,
     verdicts_text,
 )
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
+from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 if TYPE_CHECKING:
@@ -154,11 +157,11 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _name(part: StackRows) -> str:
     known = float_column(part.rows, "baseline")
-    constant = "\nthe same answer to all examples" * has_no_verdicts(part.rows)
-    if not np.isfinite(known[0]):
-        return f"{part.name}{constant}"
+    shares = float_column(part.rows, "baseline_answer_share")
+    same = same_answer_text(1.0 if has_no_verdicts(part.rows) else shares[0])
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
-    return f"{part.name}\n{shown} with all heads{constant}"
+    baseline = f"{shown} with all heads" if np.isfinite(known[0]) else ""
+    return "\n".join(filter(None, (part.name, baseline, same)))
 
 
 def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
@@ -176,11 +179,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
         return None
     models = [str(name) for name in pruning["model"].unique()]
-    sets = pruning[~pruning["strategy"].isin([NONE, RANDOM])]
-    titles = [
-        name + "\nthe same answer to all examples" * (len(model_sets) > 0 and has_no_verdicts(model_sets))
-        for name, model_sets in ((name, sets[sets["model"].astype(str) == name]) for name in models)
-    ]
+    titles = [_titled(name, pruning[pruning["model"].astype(str) == name]) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     verdicts = verdicts_text(pruning[pruning["strategy"] != RANDOM])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_text(pruning)}{verdicts})"
@@ -202,6 +201,12 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     legend_below(figure, drawn)
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
+
+
+def _titled(name: str, rows: pd.DataFrame) -> str:
+    """A model, and below it whether it gives the same answer to nearly all examples with all its heads."""
+    sets, share = rows[~rows["strategy"].isin([NONE, RANDOM])], answer_shares(rows[rows["strategy"] == NONE])
+    return unpruned_title(name, 1.0 if len(sets) and has_no_verdicts(sets) else next(iter(share), math.nan))
 
 
 def _chance(pruning: pd.DataFrame) -> float:
@@ -271,6 +276,7 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     places, mean = means.index.to_numpy(float) + shift, means.to_numpy(float)
     axes.plot(places, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
     at, value = float_column(rows, "n_pruned") + shift, float_column(rows, "value")
+    draw_same_answers(axes, at, rows)
     if orders > 1:
         single: dict[str, Any] = {"label": _ONE_ORDER, "linestyle": "none", "zorder": 2}
         axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, **single)

@@ -199,6 +199,7 @@ class PruningExperiment:
             "p_margin": compared.p_margin,
             "n_to_decide": compared.n_to_decide,
             "n": draws.examples,
+            "answer_share": task.answer_share(records, self.metric),
             "ranking_value": task.value(pruned.records[self.ranked_on], metric=self.metric),
         }
 

@@ -11,6 +11,7 @@ from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_cu
 from headlens.findings import layer_smoothness
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
+from headlens.plots.curves import FRAMED
 from headlens.plots.style import named_after
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES
@@ -68,7 +69,8 @@ CAPTIONS = {
         "Pruning many heads",
         "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
         "chosen on one part of the examples, and the values are those of the other part. The dashed line with its band "
-        "is the whole model, a dotted one the chance level on the same examples; each random order is one point.",
+        "is the whole model, a dotted one the chance level on the same examples; each random order is one point. "
+        f"{FRAMED}",
     ),
 }
 

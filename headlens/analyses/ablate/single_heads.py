@@ -105,6 +105,7 @@ def ablation_table(
         "mode": mode,
         "n": len(records.intact),
         "baseline": compare.value,
+        "baseline_answer_share": task.answer_share(records.intact, metric),
     }
     rows = with_verdicts(rows.assign(**common), tested)
     table = HeadTable(without_verdicts(rows) if task.constant(records.intact, metric) else rows)

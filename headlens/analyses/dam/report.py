@@ -36,10 +36,12 @@ from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import (
+    FRAMED,
     VALUES,
     draw_chance,
     draw_intervals,
     draw_level,
+    draw_same_answers,
     examples_text,
     legend_below,
     no_shorter_than_margin,
@@ -270,10 +272,13 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
             axes.plot([], [], marker, color=colour, markersize=4, label=label, **look)
             drawn.append(at)
         draw_intervals(axes, x, rows_of_mask, colour)
+        draw_same_answers(axes, x, rows_of_mask)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "trained without a mask")
     axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
+    left, right = axes.get_xlim()
+    draw_same_answers(axes, np.full(len(others), left + 0.03 * (right - left)), others)
     draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)
     legend_below(figure, [axes])
     return figure
@@ -506,7 +511,7 @@ CAPTIONS = {
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
         "same way, dotted for the chance level where it is not far below. Crosses are the same masks learned without "
-        "the diagonal. A rim of another colour around a point is another mask in the same place.",
+        f"the diagonal. A rim of another colour around a point is another mask in the same place. {FRAMED}",
     ),
     "importance": Caption(
         "Which positions the penalty leaves",

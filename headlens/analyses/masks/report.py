@@ -37,7 +37,7 @@ from headlens.pages.command_report import Caption, CommandReport, Figures, write
 from headlens.pages.formatting import DELTA, markdown_notes, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
-from headlens.plots.curves import VALUES
+from headlens.plots.curves import FRAMED, VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.panel_grid import panel_grid
 from headlens.runs.folder import RunFolder
@@ -255,7 +255,7 @@ CAPTIONS = {
         "Models that were trained and measured under each mask, against the share of positions of the texts that it "
         "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
         "pattern with and without the diagonal; a coloured line joins the masks learned in one sweep of train-dam, "
-        "labelled with λ; the dashed line is without a mask.",
+        f"labelled with λ; the dashed line is without a mask. {FRAMED}",
     ),
     "diagonal": Caption(
         "Effect of the diagonal",

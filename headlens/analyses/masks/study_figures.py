@@ -23,6 +23,7 @@ from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.curves import (
     CHANCE_LABEL,
+    SAME_ANSWER,
     VALUES,
     chance_label,
     draw_chance,
@@ -40,6 +41,7 @@ from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
+from headlens.tables.same_answers import NEARLY_ALL, answer_shares
 from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, guess_text
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ BLOCK = ["model", "task", "metric"]
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
-_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide", "n", "same_answer")
+_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide", "n", "same_answer", "answer_share")
 CHANCE = "chance"  # what guessing without reading gives
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),
@@ -278,6 +280,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     ways = [label for way, (_, label) in WAYS.items() if (single["control"] == way).any()]
     guesses = {_chance_label(rows) for _, rows in blocks} - {""}
     labels = {"no mask", *guesses, *ways, *(curve.label for curve in curves)}
+    labels |= {SAME_ANSWER} if (answer_shares(table) >= NEARLY_ALL).any() else set()
     lines = -(-len(labels) // min(3 * across, legend_columns(labels, width)))
     margins = _TOP + style.further_lines(title, width), _BOTTOM + (lines - 1) * _LINE
     columns = [(column + 0.16) / across for column in range(across)], 0.78 / across

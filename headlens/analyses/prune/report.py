@@ -12,6 +12,7 @@ from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import markdown_notes
 from headlens.pages.page_tables import PageTable
+from headlens.plots.curves import FRAMED
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES
@@ -74,7 +75,7 @@ CAPTIONS = {
         "heads is printed above. If models from scratch were trained "
         "for as long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
         "gone do more for learning the task than for doing it. Intervals are of each model alone: whether the task "
-        "needs the heads that are gone, the paired differences and verdicts in the table tell.",
+        f"needs the heads that are gone, the paired differences and verdicts in the table tell. {FRAMED}",
     ),
     "kept": Caption(
         "Heads left per layer",

@@ -38,7 +38,7 @@ from headlens.tables.prune_tables import GATES, ROLES_KEPT, SCRATCH, SWEEP, TRAI
 
 # What an outcome has of the model from random weights, which runs with the same heads share.
 OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
-_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", "chance", "same_answer")
+_MEASURED = ("metric", "value", "ci_low", "ci_high", "n", "chance", "same_answer", "answer_share")
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
 

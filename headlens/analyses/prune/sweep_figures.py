@@ -16,6 +16,7 @@ from headlens.plots.curves import (
     draw_chance,
     draw_intervals,
     draw_level,
+    draw_same_answers,
     draw_verdicts,
     examples_text,
     known_values,
@@ -23,11 +24,13 @@ from headlens.plots.curves import (
     legend_columns,
     no_shorter_than_margin,
     panels,
+    unpruned_title,
     verdicts_text,
 )
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 from headlens.tables.prune_tables import SCRATCH, TRAINED
+from headlens.tables.same_answers import answer_shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,7 +83,11 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
     title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{examples_text(rows)}{verdicts_text(rows)})"
-    single, titles = len(sets) == 1, [panel_set.title for panel_set in sets]
+    single = len(sets) == 1
+    levels = [s.unpruned[s.unpruned["init"] == TRAINED] for s in sets]
+    titles = [
+        unpruned_title(s.title, next(iter(answer_shares(rows)), np.nan)) for s, rows in zip(sets, levels, strict=True)
+    ]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))
     figure, drawn = panels(title, titles, width, abreast)
@@ -142,6 +149,7 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
         axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linestyle="none", label=label)
         draw_intervals(axes, at, rows, colour)
         draw_verdicts(axes, at, rows, colour, marker)
+        draw_same_answers(axes, at, rows)
     draw_chance(axes, float(chance[0]) if len(chance := float_column(panel.runs, "chance")) else np.nan)
     _name_runs(axes, panel.runs)
 

@@ -309,7 +309,7 @@ class CurvePointResult:
             that the model writes as they are in the end.
         samples: of the metric that is drawn, in bootstrap samples of the examples, the same ones at all points.
         differences: from attention that is not restricted, `COMPARED` by metric; none of that itself.
-        same_answers: whether all examples get the same answer, by metric.
+        answer_shares: share of the examples that get the most frequent answer, by metric.
         records, keys: of that, which others are compared with, see `Baseline`; empty for others.
     """
 
@@ -317,7 +317,7 @@ class CurvePointResult:
     sparsity: float
     samples: list[float] = field(default_factory=list)
     differences: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    same_answers: Mapping[str, bool] = field(default_factory=dict)
+    answer_shares: Mapping[str, float] = field(default_factory=dict)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
@@ -390,7 +390,7 @@ class RestrictedTask:
             evaluation.metrics,
             sparsity.mean,
             evaluation.samples(self.metric, options).tolist(),
-            same_answers={name: self.task.constant(records, name) for name in evaluation.metrics},
+            answer_shares={name: self.task.answer_share(records, name) for name in evaluation.metrics},
         )
         if point["method"] == GOLD:
             return replace(result, records=records.tolist(), keys=list(keys))

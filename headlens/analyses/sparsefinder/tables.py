@@ -177,7 +177,8 @@ class Findings:
                 **result.differences.get(name, {}),
                 "n": self.restricted.examples,
                 "chance": self.restricted.chance if name == self.restricted.metric else None,
-                "same_answer": result.same_answers.get(name),
+                "same_answer": result.answer_shares.get(name, np.nan) == 1,
+                "answer_share": result.answer_shares.get(name),
             }
             for point in self.points.to_dict("records")
             if (result := self.restricted.results.get((point["stack"], *key_of(point)))) is not None
