@@ -16,5 +16,6 @@ def attend(run: Any, request: Any, _: Screen) -> str:
     Arguments with a space are sentences. Examples: headlens attend "The cat that I saw sleeps." ·
     headlens attend bert-base-uncased "One sentence." "Another one." --without encoder.2.8
     """
-    classify = shlex.join(["headlens", "classify", request.model])
+    same = [*request.mask.as_options(), *request.model_options.as_options()]
+    classify = shlex.join(["headlens", "classify", request.model, *same])
     return f"open {run.folder / 'attention.html'} in a browser, or {classify}"

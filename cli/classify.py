@@ -80,5 +80,10 @@ def classify(request: Any, screen: Screen) -> None:
 
     run = run_classify(request, screen, measured=show)
     report = shlex.join(["headlens", "report", str(run.folder)])
-    attend = shlex.join(["headlens", "attend", request.models[0], "A sentence of yours."])
+    heads = run.tables["heads"]
+    first = heads[heads["model"] == heads["model"].iloc[0]]
+    # Without a translation the maps would be those of the encoder alone.
+    translation = ["--target-text", "Its translation."] * bool((first["stack"] == "cross").any())
+    same = [*request.mask.as_options(), *request.model_options.as_options()]
+    attend = shlex.join(["headlens", "attend", request.models[0], "A sentence of yours.", *translation, *same])
     screen.finish(run.summary(), run.files, f"{report}, or {attend}")

@@ -50,7 +50,9 @@ def check(request: Any, screen: Screen) -> None:
     screen.table("Attention", [vars(s) for s in facts.stacks])
     screen.table("Weights", [vars(p) for p in facts.parts])
     screen.notes(facts.notes)
-    screen.finish(facts.as_json(), [], shlex.join(["headlens", "classify", request.model]))
+    screen.finish(
+        facts.as_json(), [], shlex.join(["headlens", "classify", request.model, *request.model_options.as_options()])
+    )
 
 
 def _build() -> Any:

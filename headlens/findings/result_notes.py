@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import entropy
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -93,6 +92,8 @@ def record_notes(
 
 def _token_notes(records: Floats, labels: Mapping[int, int]) -> list[str]:
     """What the best constant prediction of tokens gives, and whether records (nll, tokens, …) are better than that."""
+    from scipy.stats import entropy
+
     tokens, loss = sum(labels.values()), float(entropy(list(labels.values())))
     accuracy = max(labels.values()) / tokens
     notes = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,24 @@ def test_writes_the_tables_of_the_contract_and_shows_what_there_is(run: Callable
     for shown in ("Heads by their strongest role", "uniform", "heads.csv", "Next: "):
         assert shown in done.out
     assert "nsubj dep->head" not in done.out, "of heads that attend evenly none is the best"
+
+
+def test_the_next_step_is_about_the_same_model_under_the_same_mask(headlens: Headlens, tiny_marian: Path) -> None:
+    Path("a.txt").write_text("a cat sees the dog\n" * 3)
+    done = headlens(
+        "classify", tiny_marian, "--corpus", "a.txt", "--target", "a.txt", "--mask", "window:3", "--out", "r"
+    )
+    following = done.out.partition(", or headlens ")[2].split()
+    shown = " ".join(following)
+    assert shown.startswith(
+        f"attend {tiny_marian} 'A sentence of yours.' --target-text 'Its translation.' --mask window:3"
+    )
+    shown_by_it = headlens(*shlex.split(shown), "--out", "maps")
+    assert shown_by_it.code == 0, shown_by_it.err
+    labels = json.loads(Path("maps/labels.json").read_text())["1"]
+    assert set(labels) == {"encoder", "decoder", "cross"}
+    assert json.loads(Path("maps/run.json").read_text())["arguments"]["mask"] == "window:3"
+    assert f"headlens classify {tiny_marian} --mask window:3" in " ".join(shown_by_it.out.split())
 
 
 @pytest.mark.slow
