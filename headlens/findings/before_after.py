@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.errors import counted
+from headlens.findings.verdicts import tied
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import number_text
 from headlens.pages.head_cards import REMOVED, PrunedPair
@@ -94,12 +95,13 @@ def _changed_confidence(left: pd.DataFrame) -> str:
     mean, low, high = map(number_text, mean_interval(change))
     if not change.any():
         return "the confidence of the heads that are left did not change."
-    most = left.iloc[int(np.argmax(np.abs(change)))]
+    size = np.abs(change)
+    most, alike = left.iloc[int(np.argmax(size))], int((size == size.max()).sum())
     interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
     was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
     return (
-        f"the confidence of the heads that are left changed by {mean} on average{interval}, most of all that of "
-        f"{most['name']} from {was} to {now}."
+        f"the confidence of the heads that are left changed by {mean} on average{interval}, most on this text that of "
+        f"{most['name']}{tied(alike)} from {was} to {now}."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +68,16 @@ def test_what_went_and_what_became_of_the_rest(folder: Path) -> None:
     most = change.abs().idxmax()
     assert confidence == (
         f"small, encoder: the confidence of the heads that are left changed by {change.mean():.3f} on average (95% "
-        f"interval over heads [{interval.low:.3f}, {interval.high:.3f}]), most of all that of "
+        f"interval over heads [{interval.low:.3f}, {interval.high:.3f}]), most on this text that of "
         f"encoder.{most // 3}.{most % 3} from {before[most]:.3f} to {after[most]:.3f}."
     )
+
+
+def test_equal_changes_are_told_as_ties(folder: Path) -> None:
+    (pair,) = pruned_pairs(runs(folder))
+    heads = pair.heads.assign(confidence_before=0.5, confidence_after=0.25)
+    confidence = pruned_findings(replace(pair, heads=heads))[-1]
+    assert "most on this text that of encoder.0.1 (3 heads tie) from 0.500 to 0.250." in confidence
 
 
 def test_roles_before_by_roles_after(folder: Path) -> None:

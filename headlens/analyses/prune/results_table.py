@@ -18,6 +18,7 @@ from headlens.findings.verdicts import (
     foremost,
     gives_one_answer,
     known_verdicts,
+    one_answer_after,
     one_answer_text,
     taken_away_text,
     verdict_cells,
@@ -136,7 +137,9 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
             cells += [verdict_text(row)] * has_verdict[init]
         lines.append(cells)
     grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
-    return f"\n## {metric} of {model} on {task}\n\n{grid}"
+    examples = rows["n"].dropna()
+    known = f", n = {int(examples.iloc[0]):,}" if len(examples) else ""
+    return f"\n## {metric} of {model} on {task}{known}\n\n{grid}"
 
 
 def result_digits(rows: pd.DataFrame) -> int:
@@ -310,8 +313,12 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
         heads = int(sweep_runs.count_heads_left(unpruned)[0]) if len(unpruned) else 0
         all_left = (sweep_runs.count_heads_left(pruned) == heads) & ~(float_column(pruned, "between") > 0)
         if all_left.any():
-            penalties = ", ".join(f"{penalty:g}" for penalty in float_column(pruned[all_left], "penalty"))
-            sentences.append(f"{model}: no head is pruned with λ = {penalties}.")
+            sentences += [
+                f"{model}: no head is pruned with λ = {float(row['penalty']):g}: {_measured_text(row, unpruned)}. What "
+                f"differs from the unpruned model is further training alone"
+                f"{'' if row['penalty'] == 0 else '; compare with λ = 0'}.{one_answer_after(row)}"
+                for row in pruned[all_left].to_dict("records")
+            ]
             pruned = pruned[~all_left]
         if pruned.empty:
             continue
@@ -332,19 +339,28 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 text = taken_away_text(known[row.name], gone, len(known), "pruned models")
                 sentences.append(f"{model}: {text}")
                 continue
-            value = value_text(*(float(row[name]) for name in VALUES))
             stay = "stays" if count == 1 else "stay"
             stay += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
             text = (
                 f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
-                f"{row['metric']} on {row['task']} {value}"
+                f"{_measured_text(row.to_dict(), unpruned)}"
             )
-            if len(unpruned):
-                text += f", unpruned {number_text(float(unpruned['value'].iloc[0]))}"
-            difference = [float(row.get(name, np.nan)) for name in DELTA]
-            text += f", a change of {value_text(*difference)}" * bool(np.isfinite(difference[0]))
             if count < heads and gives_one_answer(row.to_dict()):
                 text = f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
-                text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")[:-1]
-            sentences.append(text + ".")
+                text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")
+                sentences.append(text)
+                continue
+            sentences.append(f"{text}.{one_answer_after(row.to_dict())}")
     return sentences
+
+
+def _measured_text(row: Mapping[Any, Any], unpruned: pd.DataFrame) -> str:
+    """The metric of a model beside that of the unpruned one, with the number of examples and the chance level."""
+    text = f"{row['metric']} on {row['task']} {value_text(*(_number(row.get(name)) for name in VALUES))}"
+    if len(unpruned):
+        text += f", unpruned {number_text(float(unpruned['value'].iloc[0]))}"
+    difference = [float(row.get(name, np.nan)) for name in DELTA]
+    text += f", a change of {value_text(*difference)}" * bool(np.isfinite(difference[0]))
+    n, chance = _number(row.get("n")), _number(row.get("chance"))
+    text += f", n = {n:,.0f}" if np.isfinite(n) else ""
+    return text + (f" (chance level {number_text(chance)})" if np.isfinite(chance) else "")

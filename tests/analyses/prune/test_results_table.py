@@ -91,7 +91,7 @@ def swept(heads: int, between: float | None, verdict: str | None) -> pd.DataFram
         (2, 0, "not decided", "whether sst2 needs the 2 of 4 heads pruned (λ = 1) is not decided"),
         (2, 1, "not decided", "whether sst2 needs the 2 of 4 heads pruned and 1 scaled down (λ = 1) is not decided"),
         (2, None, "needed", "sst2 with 2 of 4 heads pruned (λ = 1) loses significantly"),
-        (4, 4, None, "with λ = 1 4 heads stay (4 scaled down): accuracy on sst2 0.700, unpruned 0.800."),
+        (4, 4, None, "with λ = 1 4 heads stay (4 scaled down): accuracy on sst2 0.700, unpruned 0.800, n = 50."),
         # As in runs of earlier versions.
         (
             4,
@@ -112,9 +112,16 @@ def test_runs_that_pruned_nothing_are_no_headline() -> None:
     """Their change is that of training further; the run with most heads among those that lost some is told."""
     whole = swept(4, 0, None).assign(penalty=[np.nan, 0.001], run=["unpruned", "penalty-0.001"], value=0.9)
     told = gate_sentences(pd.concat([whole, swept(2, 0, "needed").iloc[1:]], ignore_index=True))
-    assert told[0] == "m: no head is pruned with λ = 0.001."
+    assert told[0] == (
+        "m: no head is pruned with λ = 0.001: accuracy on sst2 0.900, unpruned 0.900, n = 50. What differs from the "
+        "unpruned model is further training alone; compare with λ = 0."
+    )
     assert [text.partition(" loses")[0] for text in told[1:]] == ["m: sst2 with 2 of 4 heads pruned (λ = 1)"]
     assert gate_sentences(whole) == told[:1]
+    (plain,) = gate_sentences(whole.assign(penalty=[np.nan, 0.0], chance=0.5, answer_share=0.97))
+    assert plain.startswith("m: no head is pruned with λ = 0: accuracy on sst2 0.900, unpruned 0.900, n = 50 (chance ")
+    assert plain.endswith("level 0.500). What differs from the unpruned model is further training alone. It gives the "
+                          "same answer to 97 % of the examples.")  # fmt: skip
 
 
 def test_the_most_heads_that_are_not_needed_are_told() -> None:
@@ -168,7 +175,7 @@ def test_markdown_has_a_table_for_every_metric() -> None:
     blocks = results_markdown(sweep).split("\n## ")
     assert blocks[0] == "# Heads left by pruning with gates\n"
     assert [block.split("\n")[0] for block in blocks[1:]] == [
-        f"{metric} of opus-mt-en-de on newstest2014" for metric in ("bleu", "chrf")
+        f"{metric} of opus-mt-en-de on newstest2014, n = 1,000" for metric in ("bleu", "chrf")
     ]
     lines = blocks[1].strip().split("\n")[2:]
     assert cells(lines[0]) == [
