@@ -74,6 +74,11 @@ class RecordedRun:
         return str(mapping(self.record.get("mask")).get("name") or "")
 
     @property
+    def label_with_mask(self) -> str:
+        """The label, with the mask behind it: a model with and without one has the same name."""
+        return f"{self.label}, mask {self.mask_name}" if self.mask_name else self.label
+
+    @property
     def models(self) -> list[str]:
         """Names of the models, as tables have them."""
         known = [str(m["model"]) for m in map(mapping, _list(self.record.get("models"))) if m.get("model")]
@@ -134,7 +139,7 @@ def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun,
 
 def run_label(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Returns the first cell of a row, the label of its run; nothing where there is only one run."""
-    return {"run": run.label} if len(runs) > 1 else {}
+    return {"run": run.label_with_mask} if len(runs) > 1 else {}
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

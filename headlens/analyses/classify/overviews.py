@@ -123,7 +123,7 @@ def _labelled(runs: Sequence[RecordedRun], name: str, *needed: str) -> pd.DataFr
     """Rows of a table of all runs, with the run in the name of the model where there are several."""
     frames = [
         model_rows.assign(
-            model=[f"{run.label}: {model}" if len(runs) > 1 else str(model) for model in model_rows["model"]]
+            model=[f"{run.label_with_mask}: {model}" if len(runs) > 1 else str(model) for model in model_rows["model"]]
         )
         for run, model_rows in tables_of(runs, name)
         if {*needed} <= {*model_rows}

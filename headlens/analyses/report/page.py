@@ -104,11 +104,11 @@ def render(sections: Sequence[RunSection]) -> str:
         for section in sections
         for name in section.undrawn
     ]
-    facts_of_heads = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    findings, pruned = [(run.label, report_of(run.command).findings(run)) for run in runs], pruned_pairs(runs)
+    facts_of_heads = [(run.label_with_mask, report_of(run.command).heads(run)) for run in runs]
+    findings, pruned = [(run.label_with_mask, report_of(run.command).findings(run)) for run in runs], pruned_pairs(runs)
     heads = head_page(facts_of_heads, pruned, [sentence for _, texts in findings for sentence in texts])
     findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned]
-    views = [(run.label, view) for run in runs if (view := report_of_run(run).attention(run)) is not None]
+    views = [(run.label_with_mask, view) for run in runs if (view := report_of_run(run).attention(run)) is not None]
     room = LARGE_PAGE // max(1, len(views))
     return self_contained_page(
         _HERE,

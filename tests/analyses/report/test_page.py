@@ -159,6 +159,16 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert re.findall(r"<td>(first|second|third)</td>", roles) == ["first", "second"]
 
 
+def test_a_model_with_and_without_a_mask_is_told_apart(tmp_path: Path) -> None:
+    whole = write_classification(tmp_path / "whole")
+    masked = write_classification(tmp_path / "masked", seed=1, mask={"name": "window:3"})
+    html = render([shown(whole, "whole"), shown(masked, "masked")])
+    assert "<h3><bdi>masked, mask window:3</bdi></h3>" in html
+    assert set(re.findall(r'"run": ?"(.*?)"', html)) == {"whole", "masked, mask window:3"}
+    roles = html[html.index("Roles") : html.index("Best head for every relation")]
+    assert re.findall(r"<td>(whole|masked.*?)</td>", roles)[:2] == ["whole", "masked, mask window:3"]
+
+
 def test_columns_in_notes_are_set_as_such(tmp_path: Path) -> None:
     folder = write_classification(tmp_path / "run", notes=["See `signed` and `<raw>` for it."])
     html = render([shown(folder)])
