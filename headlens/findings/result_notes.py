@@ -80,7 +80,7 @@ def record_notes(
             more = "." if constant else ", or evaluate it on more examples."
             notes.append(f"The model is not significantly better than {guessing}{_TRAIN}{more}")
     if same := same_answer_text(task.answer_share(records)):
-        values, counts = np.unique(_column(task, records, "predicted"), return_counts=True)
+        values, counts = np.unique(records[:, task.columns.index("predicted")], return_counts=True)
         answer = f": {task.labels[int(values[np.argmax(counts)])]!r}" if task.labels else ""
         notes.append(f"The model gives {same}{answer}.")
     if cut := cut_translations(task, records):
