@@ -31,14 +31,14 @@ Tokenizer = PreTrainedTokenizerBase
 ABLATION = [
     *("model", "task", "metric", "mode", "stack", "layer", "head", "n", "baseline", "value", "delta"),
     *("ci_low", "ci_high", "p_value", "p_holm"),
-    *("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide"),
+    *("p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "baseline_answer_share"),
 ]
 PRUNING = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed"),
 ]
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
-MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "chance"]
+MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "chance", "answer_share"]
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
 # Asked of a model with the classes of sst2.
 OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")
@@ -287,11 +287,11 @@ def test_classes_of_other_names(run: Callable[..., Any], always_the_same: str) -
     for order, said in (("negative,positive", "negative"), ("POS,NEG", "positive")):
         done = run("--limit", 10, "--overwrite", "--labels", f"model={order}", models=(always_the_same,))
         assert done.code == 0, done.err
-        assert f"The model predicts {said!r} for every example" in " ".join(done.out.split())
+        assert f"The model gives the same answer to all examples: {said!r}." in " ".join(done.out.split())
 
 
 def test_a_model_that_always_says_the_same(headlens: Headlens, run: Callable[..., Any], always_the_same: str) -> None:
-    assert "for every example" not in " ".join(run("--limit", 10).out.split())
+    assert "to all examples" not in " ".join(run("--limit", 10).out.split())
     done = run("--overwrite", "--labels", "model=POS,NEG", "--prune", "1,2", models=(always_the_same,))
     assert done.out.startswith("other: the model gives the same answer to all 30 examples, so that nothing can be")
     for words in ("verdict", "decide", "or better", "Removed singly"):
