@@ -119,6 +119,13 @@ def test_the_result_of_classify(classified: headlens.Result) -> None:
     assert '<img alt="headlens classify of small" src="data:image/png;base64,' in page
 
 
+def test_a_notebook_shows_the_page_of_attend(small: str) -> None:
+    result = headlens.attend(small, "A <b>cat</b>.", figures=False)
+    shown = result._repr_html_()
+    assert 'sandbox="allow-scripts"' in shown
+    assert "<b>cat" not in shown
+
+
 @pytest.mark.parametrize("command", rest_slow(["masks", "classify"]))
 def test_a_result_is_saved(command: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """The one figure of masks is drawn in a tenth of the time of those of classify."""
@@ -128,7 +135,13 @@ def test_a_result_is_saved(command: str, request: pytest.FixtureRequest, tmp_pat
         result, figure, table, column = request.getfixturevalue("classified"), "functions", "heads", "confidence"
         assert {"functions", "confidence", "offsets"} <= set(result.figures)
         assert result.plot("confidence") is result.figures["confidence"]
+    assert next(iter(result.figures)) == figure
+    assert result.plot() is result.figures[figure]
+    with pytest.raises(OptionError, match=rf"{command} has no figure 'nonsense'\.\nThere are {figure}"):
+        result.plot("nonsense")
+    assert '<img alt="headlens' in result._repr_html_()
     folder = result.save(tmp_path / "kept")
+    assert result.save(result.folder) == result.folder
     assert (folder / "figures" / f"{figure}.svg").exists()
     record = json.loads((folder / "run.json").read_text())
     assert (record["status"], record["command"]) == ("finished", command)
@@ -274,7 +287,7 @@ def test_a_command_without_a_function_of_its_own_gets_one(small: str, monkeypatc
     assert inspect.signature(made).parameters["rule"].default == "epsilon"
     result = function_of(relevance)(model=headlens.load(small), limit=3, replicates=5)
     assert len(result.tables["relevance"])
-    monkeypatch.setitem(commands(), "some-relevance", relevance)
+    monkeypatch.setitem(commands()._read, "some-relevance", relevance)
     assert headlens.some_relevance(model=small, limit=3, replicates=5).command == "relevance"
     monkeypatch.delattr(headlens, "some_relevance")
 

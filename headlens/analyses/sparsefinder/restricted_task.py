@@ -254,7 +254,7 @@ def opened_task(
         OptionError: if there is no such task.
         CorpusError: if its data cannot be read.
     """
-    name = _suited(loaded, pairs=pairs) if options.task == "auto" else options.task
+    name = suited_task(loaded, pairs=pairs) if options.task == "auto" else options.task
     if name is None or name == "none":
         return None
     if name in _TEXT and not (options.data or options.labels):
@@ -265,7 +265,7 @@ def opened_task(
     return task, gather(source, counts)
 
 
-def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
+def suited_task(loaded: LoadedModel, *, pairs: bool) -> str | None:
     """Chooses the task for `auto`; None where the model can be asked nothing."""
     model = loaded.model
     if model.config.is_encoder_decoder:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from drawn_words import check_edges
 from made_runs import HOSTILE
+from safetensors.torch import save_file
 from tiers import rest_slow_rows
 
 from headlens.analyses.dam.report import (
@@ -30,6 +31,8 @@ from headlens.analyses.dam.report import (
     write_dam,
 )
 from headlens.analyses.report.registry import reports
+from headlens.attention_masks.named_masks import PROBABILITIES
+from headlens.errors import InputError
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 from headlens.tables.mask_tables import CLASSES
@@ -354,3 +357,20 @@ def test_the_overview_has_a_row_for_every_run() -> None:
     (table,) = REPORT.overviews([recorded])
     assert len(table.rows) == 3
     assert REPORT.overviews([]) == []
+
+
+def test_pictures_of_the_masks_that_lie_in_the_folder(tmp_path: Path) -> None:
+    p, allowed = made()
+    for name in ("penalty-0.1", "penalty-1"):
+        (tmp_path / name).mkdir()
+        save_file({"allowed": allowed}, tmp_path / name / "mask.safetensors")
+    save_file({"p": p}, tmp_path / "penalty-0.1" / PROBABILITIES)
+    masks = {"penalty-0.1": "penalty-0.1/mask.safetensors", "penalty-1": "penalty-1/mask.safetensors"}
+    tables = {"sweep": sweep().assign(mask=lambda t: t["run"].map(masks))}
+    run = RecordedRun(folder=tmp_path, label="dam", record={"command": "train-dam"}, tables=tables)
+    drawn = {name for name, figure in REPORT.figures(run) if figure is not None}
+    # One mask has no probabilities beside it, and the run without a mask has neither.
+    assert {name for name in drawn if "penalty" in name} == {"mask_penalty-0.1", "p_penalty-0.1"}
+    (tmp_path / "penalty-0.1" / PROBABILITIES).write_bytes(b"nothing")
+    with pytest.raises(InputError, match=r"penalty-0\.1 does not hold a mask"):
+        list(REPORT.figures(run))

@@ -25,6 +25,7 @@ from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import REPORT, method_areas
 from headlens.heads import KEY_COLUMNS
+from headlens.pages.head_cards import HeadFacts
 from headlens.plots import style
 from headlens.tables.sparsefinder_tables import GOLD
 
@@ -302,3 +303,10 @@ def test_words_of_the_heads_that_are_shown_are_declared() -> None:
     """A column that is not declared as words holds numbers when a run is read back."""
     (method,) = (column for column in REPORT.tables["examples"].columns if column.name == "method")
     assert set(method.words) == {GOLD, *LOOKS}
+
+
+def test_pages_show_heads_by_sparsity_and_by_every_method_that_was_tried() -> None:
+    heads = pd.DataFrame([("m", "encoder", 0, 0, 0.8, 0.6)], columns=["model", *KEY_COLUMNS, "sparsity", "area_window"])
+    facts = REPORT.heads(SimpleNamespace(tables={"heads": heads}))
+    assert [series.key for series in facts.series] == ["sparsity", "area window"]
+    assert REPORT.heads(SimpleNamespace(tables={})).series == HeadFacts().series

@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
-from headlens.analyses.sparsefinder.restricted_task import RestrictedTask, opened_task
+from headlens.analyses.sparsefinder.restricted_task import RestrictedTask, opened_task, suited_task
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
@@ -210,3 +210,21 @@ def test_labels_reach_the_task(tmp_path: Path, wordpiece_tokenizer: PreTrainedTo
     task, examples = opened
     assert task.outputs == ("positive", "negative")
     assert [example.label for example in examples.examples if isinstance(example, TextExample)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "pairs", "name"),
+    [
+        ("MarianMTModel", True, "translation-loss"),
+        ("MarianMTModel", False, None),
+        ("BertForMaskedLM", False, "mlm"),
+        ("BertModel", False, "paraphrase"),
+        ("BertForSequenceClassification", False, None),
+        ("GPT2Model", False, "paraphrase"),
+    ],
+)
+def test_the_task_of_auto_is_one_that_the_model_can_do(
+    kind: str, pairs: bool, name: str | None, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    loaded = LoadedModel("tiny", build(kind, len(wordpiece_tokenizer), pad_token_id=0), wordpiece_tokenizer, None)
+    assert suited_task(loaded, pairs=pairs) == name
