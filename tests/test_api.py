@@ -119,6 +119,16 @@ def test_the_result_of_classify(classified: headlens.Result) -> None:
     assert '<img alt="headlens classify of small" src="data:image/png;base64,' in page
 
 
+def test_two_models_with_relevance_and_stability(small: str) -> None:
+    result = headlens.classify([small, small], limit=2, similarity="off", relevance=True, stability=2)
+    heads = result.tables["heads"]
+    assert heads["model"].nunique() == 2
+    assert heads["relevance"].notna().all()
+    # Two sentences are too few for roles, and so for shares of draws that have the same.
+    assert "role_stability" not in heads
+    assert {"relevance", "syntax"} <= set(result.tables)
+
+
 def test_a_notebook_shows_the_page_of_attend(small: str) -> None:
     result = headlens.attend(small, "A <b>cat</b>.", figures=False)
     shown = result._repr_html_()
