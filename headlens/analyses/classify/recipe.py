@@ -60,6 +60,11 @@ _FILES = ("frequency", "target_frequency", "baseline_corpus", "alignments")
 _CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to layer
 # A multiple of what parsers take at a time: blocks must not change how sentences are grouped.
 BLOCK = 512
+# A window of one token makes any head attend to its neighbours.
+_NULL_UNDER_MASK = (
+    "Uniform attention, which roles have to be above, and its values (…_null) know nothing of the mask: what the mask "
+    "alone makes of a head may be a role. Compare with the same run without the mask."
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ def run_classify(
             read = {"encoding": asdict(classified.encoding), "annotation": asdict(classified.annotation)}
             facts.append(model_record(loaded, label) | read)
         tables, notes = _together(results, options.seed)
-        notes += run.warnings
+        notes += [*run.warnings, *[_NULL_UNDER_MASK] * bool(run.mask_name)]
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
             write_results(run.folder, tables, ())
