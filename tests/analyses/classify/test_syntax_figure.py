@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 
 from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.syntax_figure import best_heads, best_heads_figure, syntactic_map
+from headlens.heads import KEY_COLUMNS
 from headlens.roles.syntax_verdicts import is_marked
 
 Make = Callable[..., pd.DataFrame]
@@ -146,7 +147,9 @@ def test_two_models_have_panels_of_their_own(make_syntax: Make) -> None:
 
 
 def test_of_models_whose_heads_all_attend_evenly_none_is_named(make_syntax: Make, make_heads: Make) -> None:
-    heads = [make_heads("one"), make_heads("two").assign(entropy_norm=0.995)]
+    # Without other columns few other figures are drawn.
+    few = ["model", *KEY_COLUMNS, "role"]
+    heads = [make_heads(name)[few].assign(entropy_norm=even) for name, even in (("one", 0.5), ("two", 0.995))]
     syntax, offsets = (
         pd.concat([make_syntax("one"), make_syntax("two")]),
         make_syntax("two").assign(offset="-1", share=1),
@@ -168,8 +171,8 @@ def test_of_models_whose_heads_all_attend_evenly_none_is_named(make_syntax: Make
 
 def test_of_a_model_with_one_even_stack_only_heads_of_others_are_named(make_syntax: Make, make_heads: Make) -> None:
     shapes = {"encoder": [4] * 2, "decoder": [4] * 2}
-    heads, syntax = make_heads(shapes=shapes), make_syntax(shapes=shapes)
-    heads.loc[heads["stack"] == "encoder", "entropy_norm"] = 1.0
+    heads, syntax = make_heads(shapes=shapes)[["model", *KEY_COLUMNS, "role"]], make_syntax(shapes=shapes)
+    heads = heads.assign(entropy_norm=np.where(heads["stack"] == "encoder", 1.0, 0.5))
     figures = dict(classify_figures({"heads": heads, "syntax": syntax}))
     names = rows_of(figures["best_heads"])
     assert names
