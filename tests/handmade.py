@@ -154,7 +154,7 @@ def call(rows: Sequence[Row], setting: Setting | None = None) -> AttentionCall:
         causal=setting.stack == "decoder",
         weights=weights.to(setting.dtype),
         output=output,
-        projection=None if rows[0].values is None else PROJECTION.expand(heads, *PROJECTION.shape),
+        gram=None if rows[0].values is None else (PROJECTION.T @ PROJECTION).expand(heads, 2, 2),
     )
 
 

@@ -218,15 +218,15 @@ class AttentionCall(CallContext):
     Args:
         weights: (batch, heads, query, key) after the normaliser, before dropout; None unless an observer needs them.
         output: (batch, query, heads, d), the head outputs before the output projection, after all edits.
-        projection: (heads, rank, d), by which vectors of a head are as long as after its part of the output projection;
-            None unless an observer needs it, or where headlens does not know the projection.
+        gram: (heads, d, d), W Wᵀ of each head's part W of the output projection: a vector v of the head is as long as
+            the root of v W Wᵀ vᵀ after it. None unless an observer needs it, or where headlens does not know W.
         to_tokens: (batch, heads, query), what rows of `weights` add up to where that is not 1, because a part of
             attention goes to no token but to a learned sink. None elsewhere.
     """
 
     weights: Tensor | None
     output: Tensor
-    projection: Tensor | None = None
+    gram: Tensor | None = None
     to_tokens: Tensor | None = None
 
     @property

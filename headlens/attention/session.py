@@ -92,7 +92,7 @@ class AttentionSession(ReversibleContext):
         self.normalizer = normalizer
         for edit in self.edits:
             edit.check(self.sites)
-        self._projections: dict[str, Tensor | None] = {}
+        self._grams: dict[str, Tensor | None] = {}
         self._needs_weights = any(o.needs_weights for o in self.observers)
         self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in sites))
         self.kernel: Kernel = self._choose_kernel(kernel)
@@ -283,25 +283,23 @@ class AttentionSession(ReversibleContext):
     def _show(
         self, context: CallContext, weights: Tensor | None, output: Tensor, to_tokens: Tensor | None = None
     ) -> None:
-        projection = self._projection(context) if any(o.needs_projection for o in self.observers) else None
-        call = AttentionCall(
-            **vars(context), weights=weights, output=output, projection=projection, to_tokens=to_tokens
-        )
+        gram = self._gram(context) if any(o.needs_projection for o in self.observers) else None
+        call = AttentionCall(**vars(context), weights=weights, output=output, gram=gram, to_tokens=to_tokens)
         for observer in self.observers:
             observer.observe(call)
 
-    def _projection(self, context: CallContext) -> Tensor | None:
-        """The triangular factor of every head's part of the output projection: its lengths are those of the whole."""
+    def _gram(self, context: CallContext) -> Tensor | None:
+        """The Gram matrix of every head's part of the output projection, see `AttentionCall.gram`."""
         name = context.site.module
-        if name not in self._projections:
-            self._projections[name] = None
-            with suppress(UnsupportedModelError):
-                # Where it is decomposed does not matter, and not every device can.
-                weight = output_weight(self.model, name).detach().float().cpu()  # (features, heads x d)
-                parts = weight.reshape(len(weight), -1, context.value.shape[3])
-                by_head = parts.transpose(0, 1)  # (heads, features, d)
-                self._projections[name] = torch.linalg.qr(by_head, mode="r").R.to(context.value.device)
-        return self._projections[name]
+        if name not in self._grams:
+            self._grams[name] = None
+            # Made in each session: weights may have been changed since the last one in ways that torch does not count.
+            with suppress(UnsupportedModelError), torch.no_grad():
+                weight = output_weight(self.model, name)  # (features, heads x d)
+                parts = weight.T.reshape(-1, context.value.shape[3], len(weight))  # (heads, d, features)
+                exact = parts.to(torch.float32 if weight.device.type == "mps" else torch.float64).contiguous()
+                self._grams[name] = torch.matmul(exact, exact.transpose(1, 2)).to(context.value.device, torch.float32)
+        return self._grams[name]
 
     def _tokens_of(self, site: Site, query: Tensor, key: Tensor) -> tuple[Tokens | None, Tokens | None]:
         if self._passes.running:

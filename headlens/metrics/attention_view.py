@@ -166,12 +166,12 @@ class CallView:
     @cached_property
     def value_norms(self) -> Tensor | None:
         """Norms of projected values, (batch, heads, key); None where the output projection is not known."""
-        return _norms(repeat_groups(self._call.value, self.token_weights.shape[1]), self._call.projection)
+        return _norms(repeat_groups(self._call.value, self.token_weights.shape[1]), self._call.gram)
 
     @cached_property
     def output_norms(self) -> Tensor | None:
         """Norms of projected head outputs, (batch, heads, query); None where the output projection is not known."""
-        return _norms(self._call.output.transpose(1, 2), self._call.projection)
+        return _norms(self._call.output.transpose(1, 2), self._call.gram)
 
     @property
     def weights(self) -> Tensor:
@@ -280,9 +280,7 @@ class NullView(CallView):
         weights = seen.to(exact_type(call.query)) / seen.sum(2, keepdim=True).clamp(min=1)
         one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
         super().__init__(
-            replace(
-                call, weights=weights[:, None], output=call.output[:, :, :1], projection=None, to_tokens=None, **one
-            ),
+            replace(call, weights=weights[:, None], output=call.output[:, :, :1], gram=None, to_tokens=None, **one),
             level,
         )
 
@@ -311,12 +309,13 @@ def _received(weights: Tensor, queries: Tokens) -> Tensor:
     return torch.matmul(queries.real.to(weights.dtype)[:, None, None], weights)[:, :, 0]
 
 
-def _norms(vectors: Tensor, projection: Tensor | None) -> Tensor | None:
-    """Norms of vectors (batch, heads, length, d) after the projection (heads, rank, d)."""
-    if projection is None:
+def _norms(vectors: Tensor, gram: Tensor | None) -> Tensor | None:
+    """Norms of vectors (batch, heads, length, d) after a projection with this Gram matrix (heads, d, d)."""
+    if gram is None:
         return None
-    norms: Tensor = torch.matmul(vectors.to(projection.dtype), projection.transpose(1, 2)).norm(dim=-1)
-    return norms
+    vectors = vectors.detach().to(gram.dtype)
+    # Rounding can leave a vector that comes out as zero slightly below.
+    return torch.matmul(vectors, gram).mul_(vectors).sum(-1).clamp_(min=0).sqrt_()
 
 
 class SpecialKeys(NamedTuple):

@@ -254,7 +254,7 @@ def _finite(metric: Metric, made: Any) -> HeadTable | None:
 
 def _kind(call: AttentionCall) -> tuple[object, ...]:
     """The key of calls whose heads can be measured together: their stack, their sentences and more."""
-    known = None if call.weights is None or call.projection is None else call.projection.shape[1:]
+    known = None if call.weights is None or call.gram is None else call.gram.shape[1:]
     return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype, call.to_tokens is None
 
 
@@ -274,7 +274,7 @@ def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
         value=torch.cat([repeat_groups(c.value, c.query.shape[1]) for c in calls], 1),
         weights=joined(1, (c.weights for c in calls)),
         output=torch.cat([c.output for c in calls], 2),
-        projection=joined(0, (c.projection for c in calls)),
+        gram=joined(0, (c.gram for c in calls)),
         to_tokens=joined(1, (c.to_tokens for c in calls)),
     )
 

@@ -19,6 +19,7 @@ from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, O
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
+from headlens.metrics.attention_view import _norms
 from headlens.metrics.metric import Statistics
 from headlens.metrics.norms import Norms
 from headlens.weights import head_slicing
@@ -173,8 +174,9 @@ class Outputs(Observer):
         self.norms: dict[str, torch.Tensor] = {}
 
     def observe(self, call: AttentionCall) -> None:
-        assert call.projection is not None
-        self.norms[str(call.site)] = torch.einsum("bqhd,hrd->bqhr", call.output, call.projection).norm(dim=-1)
+        assert call.gram is not None
+        squares = torch.einsum("bqhd,hde,bqhe->bqh", call.output, call.gram, call.output)
+        self.norms[str(call.site)] = squares.clamp(min=0).sqrt()
 
     def commit(self) -> None:
         """Keeps what was seen."""
@@ -233,3 +235,16 @@ def test_a_model_whose_projection_is_not_known_has_no_norms(monkeypatch: pytest.
     with AttentionSession(model, observers=[statistics]) as session, session.batch(zoo.batch_tokens(entry)):
         run(model, zoo.padded(entry))
     assert statistics.tables() == {}
+
+
+def test_norms_are_those_of_the_projected_vectors_in_float64() -> None:
+    """Also of what an ill-conditioned projection nearly loses, and of zeros."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(2, 8, 40, generator=generator, dtype=torch.float64)  # (heads, d, features)
+    weight[1] *= torch.logspace(0, -1, 8, dtype=torch.float64)[:, None]
+    vectors = torch.randn(3, 2, 5, 8, generator=generator)
+    vectors[0, 0, 0] = 0
+    expected = torch.matmul(vectors.double(), weight).norm(dim=-1)
+    norms = _norms(vectors, torch.matmul(weight, weight.transpose(1, 2)).float())
+    assert norms is not None
+    torch.testing.assert_close(norms.double(), expected, rtol=1e-6, atol=0)
