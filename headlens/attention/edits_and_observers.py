@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from headlens.attention.sites import Site
 
+T = TypeVar("T")
 # Of Universal Dependencies, as `Tokens.upos` numbers them.
 PARTS_OF_SPEECH = (
     *("ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM"),
@@ -116,9 +118,9 @@ class Tokens:
         if (start, stop) not in self._parts and self.host is not None:
             self._parts[start, stop] = self.host.rows(rows).to(self.real.device)
         elif (start, stop) not in self._parts:
-            parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
+            parts = {name: tensor[start:stop] for name, tensor in self.tensors().items()}
             for name in LISTS & parts.keys():
-                entries = self._tensors()[name]
+                entries = self.tensors()[name]
                 parts[name] = entries[(entries[:, 0] >= start) & (entries[:, 0] < stop)].clone()
                 parts[name][:, 0] -= start  # sentences are counted from the first of the part
             self._parts[start, stop] = Tokens(**parts)
@@ -126,9 +128,9 @@ class Tokens:
 
     def queries_of(self, start: int, stop: int) -> Tokens:
         """Returns the tokens from `start` to `stop` of every sentence, as queries: words keep their numbers."""
-        sliced: dict[str, Any] = {n: t[:, start:stop] for n, t in self._tensors().items() if n in _BY_TOKEN}
+        sliced: dict[str, Any] = {n: t[:, start:stop] for n, t in self.tensors().items() if n in _BY_TOKEN}
         host = None if self.host is None else self.host.queries_of(start, stop)
-        return replace(self, **sliced)._beside(host, whole=self, start=start)
+        return replace(self, **sliced).beside(host, whole=self, start=start)
 
     def are(self, keys: Tokens) -> bool:
         """Whether these are the tokens of the keys, or a part of them."""
@@ -137,26 +139,25 @@ class Tokens:
     def to(self, device: torch.device | str) -> Tokens:
         """Returns the tokens of the batch with all tensors moved to another device; the same ones if they are there."""
         device = torch.device(device)
-        host = self if self.host is None else self.host
-        for side in (self, host):
-            if side.real.device in (device, torch.device(device.type, device.index or 0)):
-                return side
-        return Tokens(**{name: to_device(tensor, device) for name, tensor in self._tensors().items()})._beside(host)
+        if self.host is not None and device.type == "cpu":
+            return self.host
+        return copied_together(self, device)
 
     def annotated(self, **annotations: Tensor) -> Tokens:
         """Returns these tokens with some of the fields that may be None, given on the processor."""
         copied: dict[str, Any] = annotations
-        moved: dict[str, Any] = {name: to_device(tensor, self.real.device) for name, tensor in copied.items()}
+        moved: dict[str, Any] = copied_together(copied, self.real.device)
         host = None if self.host is None else replace(self.host, **copied)
-        return replace(self, **moved)._beside(host)
+        return replace(self, **moved).beside(host)
 
-    def _beside(self, host: Tokens | None, *, whole: Tokens | None = None, start: int = 0) -> Tokens:
+    def beside(self, host: Tokens | None, *, whole: Tokens | None = None, start: int = 0) -> Tokens:
+        """Notes the same tokens on the processor, and of which tokens these are a part; returns these."""
         for name, value in {"host": host, "whole": whole, "start": start}.items():
             object.__setattr__(self, name, value)
         return self
 
-    def _tensors(self) -> dict[str, Tensor]:
-        """The fields that are known, by name; `vars` also has the cached properties."""
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns the fields that are known, by name; `vars` also has the cached properties."""
         return {name: vars(self)[name] for name in self.__match_args__ if vars(self)[name] is not None}
 
 
@@ -164,6 +165,74 @@ def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     """Copies a tensor to a device without waiting for what the device has still to do."""
     # Pinned memory would be copied later; of other memory a copy is taken at once.
     return tensor.to(device, non_blocking=not tensor.is_pinned())
+
+
+_ALIGNED = 16  # bytes: where a tensor may begin in memory that several share
+
+
+def copied_together(value: T, device: torch.device | str) -> T:
+    """Copies all tensors of a value to a device at once: each copy of its own would take about as long as all.
+
+    Args:
+        value: tensors, tokens, and dictionaries and tuples of them; whatever else there is stays as it is.
+        device: where they go; a value that is there already is given back.
+    """
+    device, tensors = torch.device(device), dict[int, Tensor]()
+    _rebuilt(value, lambda tensor: tensors.setdefault(id(tensor), tensor), {})
+    places = device, torch.device(device.type, device.index or 0)
+    if all(tensor.device in places for tensor in tensors.values()):
+        return value
+    copies = dict(zip(tensors, _copied(list(tensors.values()), device), strict=True))
+    return cast("T", _rebuilt(value, lambda tensor: copies[id(tensor)], {}))
+
+
+def _copied(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
+    if device.type == "mps":  # which has no float64
+        tensors = [tensor.float() if tensor.dtype == torch.float64 else tensor for tensor in tensors]
+    if device.type == "cpu" or any(tensor.device.type != "cpu" for tensor in tensors):
+        return [to_device(tensor, device) for tensor in tensors]
+    # Of pinned memory a copy is made later, while the processor goes on; torch does not use it again before.
+    return places_of(tensors, packed(tensors, pinned=device.type == "cuda").to(device, non_blocking=True))
+
+
+def packed(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
+    """Returns the bytes of tensors behind each other, each from a multiple of 16 on; in pinned memory or not."""
+    memory = torch.empty(_starts(tensors)[-1], dtype=torch.uint8, pin_memory=pinned)
+    for place, tensor in zip(places_of(tensors, memory), tensors, strict=True):
+        place.copy_(tensor)
+    return memory
+
+
+def places_of(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
+    """Returns the tensors that stand in memory, on any device, where `packed` puts these."""
+    sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+    return [
+        memory[start : start + size].view(tensor.dtype).view(tensor.shape)
+        for tensor, start, size in zip(tensors, _starts(tensors), sizes, strict=False)
+    ]
+
+
+def _starts(tensors: Sequence[Tensor]) -> list[int]:
+    """Where tensors begin in memory that they share, in bytes; at last where the memory ends."""
+    sizes = (tensor.numel() * tensor.element_size() for tensor in tensors)
+    return [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
+
+
+def _rebuilt(value: Any, change: Callable[[Tensor], Tensor], seen: dict[int, Tokens]) -> Any:
+    """The same value with other tensors; `seen` has the tokens that were rebuilt, each of which stays one object."""
+    if isinstance(value, Tensor):
+        return change(value)
+    if isinstance(value, Tokens):
+        if id(value) not in seen:
+            tensors = {name: change(tensor) for name, tensor in value.tensors().items()}
+            seen[id(value)] = Tokens(**tensors).beside(value if value.host is None else value.host)
+        return seen[id(value)]
+    if isinstance(value, dict):
+        return {name: _rebuilt(part, change, seen) for name, part in value.items()}
+    if isinstance(value, tuple):
+        parts = [_rebuilt(part, change, seen) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.attention.edits_and_observers import Tokens, to_device
+from headlens.attention.edits_and_observers import Tokens, copied_together
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.errors import OptionError
@@ -128,6 +128,10 @@ class Batch:
     target: Tokens | None
     examples: Sequence[EncodedExample]
 
+    def to(self, device: torch.device | str) -> Batch:
+        """Returns the batch with all of its tensors copied to a device at once."""
+        return Batch(*copied_together((self.inputs, self.source, self.target), device), self.examples)
+
 
 def token_budget_batches(
     examples: Iterable[EncodedExample],
@@ -160,8 +164,7 @@ def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.de
     if targets:
         decoder, target = _side(targets, pad_id)
         inputs |= {f"decoder_{name}": tensor for name, tensor in decoder.items()}
-        target = target.to(device)
-    return Batch({k: to_device(v, device) for k, v in inputs.items()}, source.to(device), target, examples)
+    return Batch(inputs, source, target, examples).to(device)
 
 
 def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tensor], Tokens]:

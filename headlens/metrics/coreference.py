@@ -61,21 +61,25 @@ class Coreference(MeanMetric):
     stacks = ("encoder", "decoder")
     counts = (("mentions", "coreference"),)
 
+    def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Returns `asked_mentions` and `mention_heads`; None without mentions."""
+        return None if keys.mentions is None else (*asked_mentions(queries, keys), mention_heads(keys))
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the mentions that point at an antecedent, and of those that both baselines have right.
 
         All are sums by sentence, see `sentence_sums`; there are none without mentions.
         """
         tokens = view.queried.keys
-        if tokens.mentions is None:
+        if (facts := self.facts(view.queried.queries, tokens)) is None:
             return {}
-        row, mentions = asked_mentions(view.queried.queries, tokens)
+        row, mentions, heads = facts
         sentence, word, entity = mentions[:, :3].unbind(1)
         has_earlier, nearest, same_word = mentions[:, 3:].bool().unbind(1)
         targets = view.targets(view.queried.plan).at(row)
         target = targets.token  # (mentions, heads)
         pointed = tokens.word[sentence[:, None], target.clamp(min=0)]
-        same_entity = mention_heads(tokens)[sentence[:, None], pointed, entity[:, None]]
+        same_entity = heads[sentence[:, None], pointed, entity[:, None]]
         hit = same_entity & (target >= 0) & (pointed < word[:, None])
         sums = row_sums("coreference", view, sentence, targets.mean(hit), has_earlier)
         sums |= row_sums("coreference_nearest", view, sentence, nearest[:, None], has_earlier)

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, Observer, repeat_groups
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Observer, Tokens, repeat_groups
 from headlens.attention.kernels.blocked_softmax import weights_at_once
 from headlens.attention.sites import Site
 from headlens.errors import ExtensionError
 from headlens.extensions import extension_errors
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.attention_view import CallView, NullView
+from headlens.metrics.attention_view import CallView, NullView, special_keys
 from headlens.metrics.metric_column import MetricColumn
 from headlens.options import Level
 
@@ -107,6 +107,15 @@ class Metric(ABC):
         """Returns the metric for a run; those with parameters take them from the settings."""
         del settings
         return cls()
+
+    def facts(self, queries: Tokens, keys: Tokens) -> Any:
+        """What `measure` needs to know of the tokens of a batch alone; None where there is nothing to measure, or know.
+
+        It is asked for ahead, on the processor while a device has the batch before: what functions that are decorated
+        with `once_per_batch` work out here is copied to the device with the batch.
+        """
+        del queries, keys
+        return None
 
     @abstractmethod
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
@@ -316,6 +325,16 @@ class Statistics(Observer):
         self._waiting: list[AttentionCall] = []
         # The null head is measured at one site of each stack: it is the same at all.
         self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
+
+    def look_ahead(self, tokens: BatchTokens) -> None:
+        """Works out all that metrics need to know of the tokens of a batch alone; the tokens are on the processor."""
+        for site in self._null_sites.values():
+            queries, keys = tokens.of(site)
+            if queries is not None and keys is not None:
+                special_keys(keys)
+                for metric in self.metrics:
+                    if site.stack in metric.stacks:
+                        call_metric(metric, "facts", metric.facts, queries, keys)
 
     def observe(self, call: AttentionCall) -> None:
         """Applies every metric that covers the call's stack, perhaps later with calls that follow."""

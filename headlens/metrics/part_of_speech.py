@@ -40,13 +40,17 @@ class PartOfSpeech(Metric):
     own_table = True
     drawn = False
 
+    def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor] | None:
+        """Returns `one_hot_upos` of both sides; None where parts of speech are not known."""
+        return None if queries.upos is None or keys.upos is None else (one_hot_upos(queries), one_hot_upos(keys))
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of weights, (heads, from, to), and the number of tokens of each part of speech, `n`."""
-        if view.queries.upos is None or view.keys.upos is None:
+        if (facts := self.facts(view.queries, view.keys)) is None:
             return {}
-        keys = one_hot_upos(view.keys).to(view.weights.dtype)
-        weight = torch.einsum("bhfk,bkt->hft", _from_parts(view), keys)
-        return {"weight": weight.to(view.sums_dtype), "n": one_hot_upos(view.queries)[..., :-1].sum((0, 1)).long()}
+        queries, keys = facts
+        weight = torch.einsum("bhfk,bkt->hft", _from_parts(view), keys.to(view.weights.dtype))
+        return {"weight": weight.to(view.sums_dtype), "n": queries[..., :-1].sum((0, 1)).long()}
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """Rows of pos.csv: one per head and pair of parts of speech, of those that occur."""

@@ -72,15 +72,19 @@ class RareWords(MeanMetric):
     )
     counts = (("rare_words", "rare_top1"),)
 
+    def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, ...] | None:
+        """Returns `rare_facts`; None without `rarity` in the batch."""
+        return None if keys.rarity is None else rare_facts(queries, keys)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the query words that attend most to a rarest word, and of the number expected by chance.
 
         Each sum is (heads,), for the rarest word and for the two rarest; without `rarity` in the batch there are none.
         """
         queried = view.queried
-        if queried.keys.rarity is None:
+        if (facts := self.facts(queried.queries, queried.keys)) is None:
             return {}
-        rank, counted, up_to, rarest, two_rarest = rare_facts(queried.queries, queried.keys)
+        rank, counted, up_to, rarest, two_rarest = facts
         chosen, targets = queried.plan, view.targets(queried.plan)
         target = targets.token  # (rows, heads)
         hit = rank[chosen.sentence[:, None], target.clamp(min=0)] * (target >= 0)

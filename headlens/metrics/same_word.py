@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,15 +51,19 @@ class SameWord(MeanMetric):
     stacks = ("encoder", "decoder")
     counts = (("repeated_words", "same_word"),)
 
+    def facts(self, queries: Tokens, keys: Tokens) -> tuple[Any, ...] | None:
+        """Returns `form_facts`; None without `forms` in the batch."""
+        return None if keys.forms is None else form_facts(queries, keys)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the repeated words that attend most to another occurrence, and of what chance gives.
 
         Each sum is (heads,); without `forms` in the batch there are none.
         """
         queries, keys, chosen = view.queried
-        if keys.forms is None:
+        if (facts := self.facts(queries, keys)) is None:
             return {}
-        form, form_at, *by_reach = form_facts(queries, keys)
+        form, form_at, *by_reach = facts
         has_repeat, chance = by_reach[view.causal]
         targets = view.targets(chosen)
         target = targets.token  # (rows, heads)

@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, Observer, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
@@ -36,12 +36,18 @@ class HeadSimilarity(Observer):
         self.totals = Accumulator()
         self._rows: dict[str, list[Tensor]] = {}
 
+    def look_ahead(self, tokens: BatchTokens) -> None:
+        """Works out which queries of a batch are compared; the tokens are on the processor."""
+        for side in (tokens.encoder, tokens.decoder):
+            if side is not None:
+                chosen_queries(side)
+
     def observe(self, call: AttentionCall) -> None:
         """Keep the rows of the chosen queries: (heads, queries, key)."""
         weights = call.distribution
         if weights is None or call.queries is None:
             return
-        batch, query = _chosen(call.queries)
+        batch, query = chosen_queries(call.queries)
         self._rows.setdefault(str(call.site), []).append(weights[batch, :, query].transpose(0, 1))
 
     def prepare(self) -> None:
@@ -56,7 +62,9 @@ class HeadSimilarity(Observer):
                 # (heads of the stack, queries, key)
                 rows = torch.cat([torch.cat(self._rows[p], dim=1) for p in places])
                 self.totals.add(
-                    "similarity", stack, {"divergence": _divergence(rows), "tokens": torch.tensor(rows.shape[1])}
+                    "similarity",
+                    stack,
+                    {"divergence": _divergence(rows), "tokens": rows.new_full((), rows.shape[1], dtype=torch.int64)},
                 )
         self._rows = {}
         self.totals.fetch()
@@ -118,7 +126,7 @@ def _below(stacks: Iterable[pd.DataFrame]) -> HeadTable | None:
 
 
 @once_per_batch
-def _chosen(queries: Tokens) -> tuple[Tensor, Tensor]:
+def chosen_queries(queries: Tokens) -> tuple[Tensor, Tensor]:
     """Sentence and place of the queries that are compared."""
     if queries.sampled is None:
         batch, query = queries.real.nonzero(as_tuple=True)

@@ -60,11 +60,15 @@ class Syntax(Metric):
         """Returns the metric with the relations, the baseline and the treatment of self-attention of a run."""
         return cls(settings.relations, settings.exclude_self, settings.baseline)
 
+    def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Returns `arc_facts`; None without trees."""
+        return None if keys.arcs is None else arc_facts(queries, keys)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
-        if view.queried.keys.arcs is None:
+        if (facts := self.facts(view.queried.queries, view.queried.keys)) is None:
             return {}
-        row, goal, slot = arc_facts(view.queried.queries, view.queried.keys)
+        row, goal, slot = facts
         targets = view.targets(view.queried.plan, others=self.exclude_self).at(row)
         right = targets.mean(targets.token == goal[:, None])  # (2 x arcs, heads)
         shape = len(self.relations), len(DIRECTIONS), _WIDTH

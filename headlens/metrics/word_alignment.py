@@ -67,15 +67,20 @@ class WordAlignment(MeanMetric):
         ),
     )
 
+    def facts(self, queries: Tokens, keys: Tokens) -> Tensor | None:
+        """Returns the gold alignment, (batch, source words, target words); None without one, or of a single text."""
+        if queries.links is None or not len(queries.links) or (queries.are(keys) and queries.segment is None):
+            return None
+        return _gold(queries, keys)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the words that link to a gold partner, and of what error rates need; without gold none.
 
         All are sums by sentence as in `sentence_sums`. Of an error rate x is |A and S| + |A and P|, and n |A| + |S|.
         """
         queries, keys = view.queried.queries, view.queried.keys
-        if queries.links is None or not len(queries.links) or not (view.crosses or queries.segment is not None):
+        if (gold := self.facts(queries, keys)) is None:
             return {}
-        gold = _gold(queries, keys)
         sure = (gold == 2).sum((1, 2))  # (batch,)
         has_gold = gold.flatten(1).any(1)  # (batch,)
         chosen, begins = view.queried.plan, places(keys).starts  # (batch, key)

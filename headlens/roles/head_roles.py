@@ -14,10 +14,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
-from headlens.corpora.batches import Batch
+from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.frequency import Frequency
@@ -28,6 +28,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import annotation_notes, encoding_notes, pair_notes
 from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
+from headlens.metrics.batch_cache import copied_with_facts
 from headlens.metrics.metric import MetricSettings, Statistics, call_metric
 from headlens.metrics.metric_registry import refuse_collisions, registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
@@ -242,16 +243,24 @@ def _measure(
     sums = {"statistics": statistics.totals} if groups is None else groups.totals
     state = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
 
-    def step(batch: Batch) -> AnnotationCounts:
-        counts = AnnotationCounts()
+    def prepare(rows: Sequence[EncodedExample]) -> tuple[Batch, BatchTokens, AnnotationCounts]:
+        batch, counts = collate(rows, pad_id=reader.pad_id, device="cpu"), AnnotationCounts()
+        tokens = annotator.annotate(batch, counts, decoder_only=reader.decoder_only)
+        for observer in observers if reader.model.device.type != "cpu" else ():
+            observer.look_ahead(tokens)
+        return batch, tokens, counts
+
+    def step(prepared: tuple[Batch, BatchTokens, AnnotationCounts]) -> AnnotationCounts:
+        batch, host_tokens, counts = prepared
         if groups is not None:
             statistics.totals = groups.of(batch.examples)
-        with session.batch(annotator.annotate(batch, counts, decoder_only=reader.decoder_only)):
-            reader.model(**batch.inputs, **reader.arguments)
+        inputs, tokens = copied_with_facts(batch.inputs, host_tokens, reader.model.device)
+        with session.batch(tokens):
+            reader.model(**inputs, **reader.arguments)
         return counts
 
     with session, torch.inference_mode():
-        corpus_pass.run(reader, corpus, step, state, options.batch_tokens)
+        corpus_pass.run(reader, corpus, step, state, options.batch_tokens, prepare=prepare)
     if groups is not None:
         statistics.totals = groups.added()
     return state

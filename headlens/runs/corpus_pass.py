@@ -38,7 +38,9 @@ Item = TypeVar("Item")
 
 
 # Runs a batch through the model; what it measures is pending until the model has returned.
-Step = Callable[[Batch], AnnotationCounts]
+Step = Callable[[Any], AnnotationCounts]
+# Makes of encoded examples what a step takes.
+Prepare = Callable[[Sequence[EncodedExample]], Any]
 
 
 @dataclass(frozen=True)
@@ -282,7 +284,14 @@ class CorpusPass:
     collect: Callable[[PassState], None] | None = None
 
     def run(
-        self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int | None = None
+        self,
+        reader: CorpusReader,
+        corpus: Corpus,
+        step: Step,
+        state: PassState,
+        batch_tokens: int | None = None,
+        *,
+        prepare: Prepare | None = None,
     ) -> None:
         """Adds a whole corpus up: the shard that is read here, then the shards of all.
 
@@ -292,9 +301,11 @@ class CorpusPass:
         Args:
             reader: the model, and the way of a corpus into it.
             corpus: all of it, whatever the number of processes.
-            step: runs one batch.
+            step: runs one batch, or what `prepare` made of it.
             state: its totals are those that `step` adds to; afterwards it holds the sums that were collected.
             batch_tokens: tokens of a batch, padding included; None for what suits the device.
+            prepare: makes something else than batches of encoded examples, for the step, without using the device: for
+                a device it is done while the batch before is computed.
 
         Raises:
             ModelError: if a single sentence does not fit into the memory of the device.
@@ -306,16 +317,26 @@ class CorpusPass:
             device, progress = reader.model.device, PassProgress(self.progress, state.encoding)
             examples = progress.reading(self.shard.shard(corpus))
             batches = reader.rows(examples, batch_tokens, state.encoding)
+            # A resumed pass encodes the batches again that are in its sums, but does not run them.
+            done, ready = state.batches, dict[int, Any]()
+
+            def prepared() -> Iterator[tuple[Sequence[EncodedExample], Any]]:
+                for number, rows in enumerate(batches):
+                    yield rows, None if prepare is None or number < done else prepare(rows)
+
+            def run_rows(rows: Sequence[EncodedExample]) -> AnnotationCounts:
+                batch = ready.pop(id(rows), None)
+                return step((prepare or reader.collate)(rows) if batch is None else batch)
+
             # What failed has been forgotten by all observers, so nothing counts twice.
-            run = SplitWhenOutOfMemory(
-                device, lambda rows: step(reader.collate(rows)), add_counts, _tokens, self.warn, row="sentence"
-            )
-            ahead = read_ahead(batches) if reads_ahead(device) else nullcontext(batches)
+            run = SplitWhenOutOfMemory(device, run_rows, add_counts, _tokens, self.warn, row="sentence")
+            ahead = read_ahead(prepared()) if reads_ahead(device) else nullcontext(prepared())
             with DeferredSignals() as signals, ahead as read:
-                for number, rows in enumerate(read):
-                    # A resumed pass encodes the batches again that are in its sums, but does not run them.
-                    if number >= state.batches:
+                for number, (rows, batch) in enumerate(read):
+                    if number >= done:
+                        ready[id(rows)] = batch
                         add_counts(state.annotation, run(rows))
+                        ready.clear()
                         state.batches += 1
                     progress.ran(len(rows))
                     self._keep(state, signals)

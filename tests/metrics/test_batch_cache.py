@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
+import torch
 import zoo
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
-from headlens.metrics.batch_cache import once_per_batch
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
+from headlens.metrics.batch_cache import copied_with_facts, once_per_batch
 
 
 def test_once_per_batch() -> None:
@@ -40,6 +41,31 @@ def test_once_per_batch_of_queries_and_keys() -> None:
     assert [lengths(short, long), lengths(long, short), lengths(short, short)] == [(3, 5), (5, 3), (3, 3)]
     assert [lengths(short, long), lengths(long, short), lengths(short, short)] == [(3, 5), (5, 3), (3, 3)]
     assert len(asked) == 3
+
+
+def test_what_was_worked_out_ahead_is_copied_with_the_batch() -> None:
+    asked = []
+
+    @once_per_batch
+    def lengths(queries: Tokens, keys: Tokens) -> Tensor:
+        asked.append(queries.real.device.type)
+        return queries.real.sum(1)[:, None] * keys.real.sum(1)
+
+    @once_per_batch
+    def never(tokens: Tokens) -> Tensor:
+        raise AssertionError(tokens)
+
+    source, target = zoo.tokens((5, 3)), zoo.tokens((4, 4))
+    lengths(target, source)
+    inputs, tokens = copied_with_facts({"ids": source.word}, BatchTokens(source, target), torch.device("meta"))
+    assert tokens.encoder is not None
+    assert tokens.decoder is not None
+    assert inputs["ids"] is tokens.encoder.word
+    assert tokens.decoder.host is target
+    assert lengths(tokens.decoder, tokens.encoder).device.type == "meta"
+    assert asked == ["cpu"]
+    here = BatchTokens(source)
+    assert copied_with_facts({}, here, torch.device("cpu"))[1] is here
 
 
 def test_nothing_outlives_its_batch() -> None:
