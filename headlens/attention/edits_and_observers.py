@@ -331,6 +331,8 @@ class Observer(ABC):
     needs_projection: bool = False
     parts: bool = False
     parts_of_sentences: bool = False
+    # Whether it leaves its results on the device until somebody reads them: passes are not waited for then.
+    leaves_results: bool = False
 
     @abstractmethod
     def observe(self, call: AttentionCall) -> None:
@@ -342,7 +344,7 @@ class Observer(ABC):
         """
 
     def prepare(self) -> None:
-        """Does what may still fail, such as fetching sums from the device, after a forward pass that succeeded."""
+        """Does what may still fail, such as adding sums up, after a forward pass that succeeded."""
 
     def commit(self) -> None:
         """Counts what was observed since the last commit; it must not fail."""

@@ -38,6 +38,8 @@ from headlens.weights.head_slicing import output_weight
 
 # Parts of a model's attention that sdpa cannot compute; some releases of transformers leave them out in silence.
 _LOST_BY_SDPA = ("softcap", "s_aux")
+# After how many passes a GPU is waited for.
+PASSES = 50
 
 
 class AttentionSession(ReversibleContext):
@@ -58,6 +60,10 @@ class AttentionSession(ReversibleContext):
 
     Observers see the forward passes of the model and of the models within it (`model.get_encoder()`). Gradient
     checkpoints that are recomputed are edited in the same way but not seen again; the session has to be open still.
+
+    Whether a pass gave numbers is looked at after it, or on a GPU, where all observers leave their results on the
+    device (`Observer.leaves_results`), after `PASSES` passes and on leaving: before what was observed is read inside,
+    `settle` is to be called.
 
     Args:
         model: a transformers model; its sites are found by a walk (`find_sites`), and those without heads left out.
@@ -103,6 +109,8 @@ class AttentionSession(ReversibleContext):
         self._name = {"eager": EAGER, "sdpa": SDPA, "fast": FAST if has_sdpa else EAGER}[self.kernel]
         self._passes = ForwardTracker(model, sites, self._finish)
         self._finite = FiniteValues(model)
+        leaves = bool(self.observers) and all(o.leaves_results for o in self.observers)
+        self._passes_at_once = PASSES if leaves and model.device.type == "cuda" else 1
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
         # Modules whose rows of weights were summed, and whether they add up to 1.
@@ -121,6 +129,19 @@ class AttentionSession(ReversibleContext):
         install(self.model, self._name, link, undo)
         undo.enter_context(self._passes.hooks())
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if error[0] is None:
+            self.settle()
+
+    def settle(self) -> None:
+        """Waits for the passes that nobody waited for.
+
+        Raises:
+            NotFiniteError: if one of them gave NaN or infinity.
+        """
+        self._finite.settle()
 
     @contextmanager
     def batch(self, tokens: BatchTokens) -> Iterator[None]:
@@ -152,7 +173,7 @@ class AttentionSession(ReversibleContext):
             cache.forget()
         try:
             if succeeded:
-                self._finite.check(outputs)
+                self._finite.check(outputs, self._passes_at_once)
             for observer in self.observers if succeeded else ():
                 observer.prepare()
         except BaseException:

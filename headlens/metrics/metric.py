@@ -304,6 +304,7 @@ class Statistics(Observer):
 
     parts = True
     needs_projection = True
+    leaves_results = True
 
     def __init__(
         self,
@@ -387,7 +388,7 @@ class Statistics(Observer):
                 self.totals.add(metric.name, place, _measured(metric, "null", metric.null, view))
 
     def prepare(self) -> None:
-        """Fetches the pending sums of the forward pass from the device and adds them up, without committing them."""
+        """Makes the pending sums of the forward pass ready to be added, without committing them."""
         if self._waiting:
             self._measure()
         self.totals.fetch()

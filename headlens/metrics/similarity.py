@@ -30,6 +30,7 @@ class HeadSimilarity(Observer):
 
     parts = True
     parts_of_sentences = True
+    leaves_results = True
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = tuple(sites)

@@ -260,7 +260,7 @@ def _measure(
         return counts
 
     with session, torch.inference_mode():
-        corpus_pass.run(reader, corpus, step, state, options.batch_tokens, prepare=prepare)
+        corpus_pass.run(reader, corpus, step, state, options.batch_tokens, prepare=prepare, settle=session.settle)
     if groups is not None:
         statistics.totals = groups.added()
     return state

@@ -292,6 +292,7 @@ class CorpusPass:
         batch_tokens: int | None = None,
         *,
         prepare: Prepare | None = None,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         """Adds a whole corpus up: the shard that is read here, then the shards of all.
 
@@ -306,6 +307,7 @@ class CorpusPass:
             batch_tokens: tokens of a batch, padding included; None for what suits the device.
             prepare: makes something else than batches of encoded examples, for the step, without using the device: for
                 a device it is done while the batch before is computed.
+            settle: called before sums are kept or handed on; raises an error if they are not to be.
 
         Raises:
             ModelError: if a single sentence does not fit into the memory of the device.
@@ -339,20 +341,24 @@ class CorpusPass:
                         ready.clear()
                         state.batches += 1
                     progress.ran(len(rows))
-                    self._keep(state, signals)
+                    self._keep(state, signals, settle)
                 state.complete = True
-                self._keep(state, signals, always=True)
+                settle()
+                self._keep(state, signals, settle, always=True)
         if self.collect is not None:
             self.collect(state)
         elif self.shard is not None and self.shard.count > 1:
             state.fill(self.shard.gather(state.dump()))
 
-    def _keep(self, state: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
+    def _keep(
+        self, state: PassState, signals: DeferredSignals, settle: Callable[[], None], *, always: bool = False
+    ) -> None:
         if (
             self.checkpoint is not None
             and state.batches
             and (always or signals.noted is not None or self.checkpoint.due)
         ):
+            settle()
             self.checkpoint.save(state)
         signals.obey()
 

@@ -103,6 +103,44 @@ def test_a_pass_that_failed_is_forgotten() -> None:
         values.check(None)
 
 
+def test_passes_that_are_looked_at_together_name_the_first_layer_of_the_first_one() -> None:
+    values = FiniteValues(zoo.ZOO["bert"].build())
+    first, second = find_sites(zoo.ZOO["bert"].build())[:2]
+    for number, site in enumerate((first, second, first)):
+        values.note_site(
+            site, torch.tensor([float("nan") if number else 1.0], dtype=(torch.float32, torch.float16)[number % 2])
+        )
+        if number == 1:
+            values.check(None, passes=4)
+        else:
+            values.check(outputs(torch.tensor([0.5])), passes=4)
+    values.note_site(first, torch.tensor([float("inf")]))
+    values.forget()
+    with pytest.raises(ModelError, match=r"first in the attention of encoder\.1"):
+        values.check(None, passes=4)
+    values.settle()
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt()])
+def test_a_session_that_is_left_waits_for_what_nobody_waited_for(error: BaseException | None) -> None:
+    entry, capture = zoo.ZOO["bert"], Capture()
+    model = entry.build()
+    session = AttentionSession(model, observers=[capture])
+    session._passes_at_once = 2
+
+    def run() -> None:
+        with session, torch.no_grad():
+            model(**zoo.padded(entry))
+            model.get_parameter("embeddings.LayerNorm.bias").fill_(float("nan"))
+            session.settle()
+            model(**zoo.padded(entry))
+            if error is not None:
+                raise error
+
+    with pytest.raises(ModelError if error is None else KeyboardInterrupt):
+        run()
+
+
 @pytest.mark.parametrize(
     ("dtype", "advice"),
     [(torch.float16, "float32, or bfloat16"), (torch.bfloat16, "Use --dtype float32"), (torch.float32, "too large")],

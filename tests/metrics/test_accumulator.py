@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
+from headlens.errors import ExtensionError
+from headlens.metrics import accumulator
 from headlens.metrics.accumulator import Accumulator
 
 
@@ -95,3 +98,73 @@ def test_nothing_is_left_after_clear() -> None:
     full.clear()
     full.commit()
     assert full.arrays() == {}
+
+
+@pytest.fixture
+def _stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accumulator, "stays", lambda _: True)
+
+
+def batches() -> list[dict[str, torch.Tensor]]:
+    """Sums of batches, of which one has a name more, and one a name less."""
+    generator = torch.Generator().manual_seed(0)
+    sums = []
+    for number in range(7):
+        of_batch = {
+            "x": torch.rand(3, generator=generator, dtype=torch.float64) * 10.0**number,
+            "n": torch.tensor(number),
+        }
+        sums.append(of_batch | ({"more": torch.rand(2, generator=generator)} if number in (2, 3) else {}))
+    return sums
+
+
+def added_up(read_after: set[int], discarded: set[int] = frozenset()) -> Accumulator:
+    totals = Accumulator()
+    for number, sums in enumerate(batches()):
+        if number in discarded:
+            totals.add("metric", "encoder.0", {"x": torch.full((3,), 1e9)})
+            totals.fetch()
+            totals.discard()
+        totals.add("metric", "encoder.0", sums)
+        totals.add("metric", "encoder.0", {"x": torch.tensor([0.1, 0.2, 0.3])})  # again, as of a part of a batch
+        totals.fetch()
+        totals.commit()
+        if number in read_after:
+            again = Accumulator()
+            again.add_arrays(totals.arrays())  # as a run that goes on does
+            totals = again
+    return totals
+
+
+def assert_equal(one: Accumulator, other: Accumulator) -> None:
+    assert list(one) == list(other)
+    for name, array in one.arrays().items():
+        np.testing.assert_array_equal(array, other.arrays()[name])
+        assert array.dtype == other.arrays()[name].dtype
+
+
+@pytest.mark.usefixtures("_stays")
+@pytest.mark.parametrize("read_after", [set(), {0}, {2, 4}, set(range(7))])
+def test_totals_on_a_device_do_not_depend_on_when_they_are_read(read_after: set[int]) -> None:
+    assert_equal(added_up(read_after, {0, 3}), added_up(set()))
+
+
+def test_totals_on_a_device_are_those_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = added_up(set())
+    monkeypatch.setattr(accumulator, "stays", lambda _: True)
+    found = added_up(set())
+    assert list(found) == list(expected)
+    for name, array in expected.arrays().items():
+        np.testing.assert_allclose(found.arrays()[name], array, rtol=1e-15)
+
+
+@pytest.mark.usefixtures("_stays")
+def test_a_shape_that_changes_is_refused_on_a_device_too() -> None:
+    found = totals(x=torch.tensor([1.0]))
+    found.add("metric", "encoder.0", {"x": torch.tensor([1.0, 2.0])})
+    with pytest.raises(ExtensionError, match=r"of shape \(2,\) after \(1,\)"):
+        found.fetch()
+    found.discard()
+    assert found.of("metric")["encoder.0"]["x"].tolist() == [1.0]
+    found.clear()
+    assert found.arrays() == {}

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from headlens import memory as models_memory
+from headlens.attention.session import AttentionSession
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import corpus_frequency
 from headlens.corpora.sentence import Example
@@ -215,7 +216,9 @@ def test_a_pass_that_breaks_off_goes_on_from_what_was_kept(
 ) -> None:
     @dataclass
     class Often(Checkpoint):
-        due = True
+        @property
+        def due(self) -> bool:
+            return True
 
         def __init__(self, path: Path) -> None:
             Checkpoint.__init__(self, path / "pass.npz", {})
@@ -360,3 +363,21 @@ def test_whoever_stops_reading_ahead_leaves_no_thread(error: Any) -> None:
 def test_reading_ahead_is_for_devices(device: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert corpus_pass.reads_ahead(torch.device(device)) is expected
+
+
+def test_passes_are_waited_for_before_their_sums_are_kept(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    class Kept(Checkpoint):
+        due = True
+
+        def save(self, result: Any) -> None:
+            events.append("save")
+            super().save(result)
+
+    monkeypatch.setattr(AttentionSession, "settle", lambda _: events.append("settle"))
+    run(loaded, CorpusPass(checkpoint=Kept(tmp_path / "sums.npz", {})))
+    assert events.count("save") > 2
+    assert all(before == "settle" for before, event in pairwise(events) if event == "save")
