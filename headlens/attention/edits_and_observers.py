@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from headlens.attention.rows import Rows
 from headlens.attention.sites import Site
 
 T = TypeVar("T")
@@ -291,12 +292,14 @@ class AttentionCall(CallContext):
             the root of v W Wᵀ vᵀ after it. None unless an observer needs it, or where headlens does not know W.
         to_tokens: (batch, heads, query), what rows of `weights` add up to where that is not 1, because a part of
             attention goes to no token but to a learned sink. None elsewhere.
+        rows: what can be known of the weights where no map of them was made, because nobody needs it; else None.
     """
 
     weights: Tensor | None
     output: Tensor
     gram: Tensor | None = None
     to_tokens: Tensor | None = None
+    rows: Rows | None = None
 
     @property
     def distribution(self) -> Tensor | None:
@@ -342,6 +345,11 @@ class Observer(ABC):
         memory of the weights is used again afterwards. With `parts_of_sentences` it may show one after the other some
         queries of a single sentence, too, from `start` on up to the one that is `last`; no word is divided.
         """
+
+    def reads_rows(self, context: CallContext) -> bool:
+        """Whether it is content with `AttentionCall.rows`, without weights, in a call that is to be computed."""
+        del context
+        return False
 
     def prepare(self) -> None:
         """Does what may still fail, such as adding sums up, after a forward pass that succeeded."""

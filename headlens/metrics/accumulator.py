@@ -104,9 +104,9 @@ class Accumulator:
         elif self._pending:
             self._read()
             grown = dict(self._next)
-            for (key, _), value in zip(self._pending, fetched([value for _, value in self._pending]), strict=True):
-                kind = np.float64 if np.issubdtype(value.dtype, np.floating) else np.int64
-                _grow(grown, key, value.astype(kind), self._done)
+            for (key, _), array in zip(self._pending, fetched([value for _, value in self._pending]), strict=True):
+                kind = np.float64 if np.issubdtype(array.dtype, np.floating) else np.int64
+                _grow(grown, key, array.astype(kind), self._done)
             self._next, self._pending = grown, []
 
     def commit(self) -> None:

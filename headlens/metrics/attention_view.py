@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import AttentionCall, Tokens, repeat_groups
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.reductions import exact_type, largest
+from headlens.metrics.reductions import dot, entropy, exact_type, largest
 from headlens.metrics.words import (
     GatherPlan,
     WordLevel,
@@ -27,6 +27,8 @@ from headlens.options import Level
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
 MOST_SPECIAL = 8
+# From how many keys on adding rows of weights is faster than a product with the matrix of all parts, on a processor.
+_LONG = 128
 
 
 class Peak(NamedTuple):
@@ -143,6 +145,39 @@ class CallView:
         """Word-level attention (batch, heads, query units, key units), whatever the level of the view."""
         return word_weights(self.token_weights, self.query_words, self.key_words)
 
+    @property
+    def n_heads(self) -> int:
+        """Number of heads."""
+        return self.token_weights.shape[1]
+
+    @cached_property
+    def entropies(self) -> Tensor:
+        """Entropy of every query's attention in nats, at the level of the view; (batch, heads, query)."""
+        return entropy(self.weights)
+
+    @property
+    def distances(self) -> Tensor:
+        """Mean number of keys between a query and what it attends to, in self-attention; (batch, heads, query)."""
+        return dot(self.weights, _away(self.start, *self.weights.shape[2:], self.weights.device, self.weights.dtype))
+
+    def neighbour_weights(self, offset: int) -> tuple[Tensor, slice, slice]:
+        """`neighbours` at the level of the view."""
+        return self.neighbours(self.weights, offset)
+
+    def read_neighbour_weights(self, offset: int) -> tuple[Tensor, slice, slice]:
+        """`neighbours` of what values of tokens are multiplied by, whatever the level of the view."""
+        return self.neighbours(self.read_weights, offset)
+
+    def between_parts(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Sums of weights from and to parts of speech, (heads, from, to).
+
+        Args:
+            queries: what `one_hot_upos` gives of the queries.
+            keys: the same of the keys.
+        """
+        from_parts = _from_parts(self.weights, queries[..., :-1])
+        return torch.einsum("bhfk,bkt->hft", from_parts, keys.to(self.weights.dtype))
+
     @cached_property
     def token_received(self) -> Tensor:
         """Weights between tokens that every key receives from all real queries: (batch, heads, key)."""
@@ -166,12 +201,14 @@ class CallView:
     @cached_property
     def value_norms(self) -> Tensor | None:
         """Norms of projected values, (batch, heads, key); None where the output projection is not known."""
-        return _norms(repeat_groups(self._call.value, self.token_weights.shape[1]), self._call.gram)
+        gram = self._call.gram
+        return None if gram is None else projected_norms(repeat_groups(self._call.value, self.n_heads), gram)
 
     @cached_property
     def output_norms(self) -> Tensor | None:
         """Norms of projected head outputs, (batch, heads, query); None where the output projection is not known."""
-        return _norms(self._call.output.transpose(1, 2), self._call.gram)
+        gram = self._call.gram
+        return None if gram is None else projected_norms(self._call.output.transpose(1, 2), gram)
 
     @property
     def weights(self) -> Tensor:
@@ -304,15 +341,33 @@ class NullView(CallView):
         return equal_shares(self.weights[:, 0] * allowed)
 
 
+def _from_parts(weights: Tensor, parts: Tensor) -> Tensor:
+    """Weights added up over the queries of each part of speech: (batch, heads, from, key)."""
+    if weights.device.type == "cpu" and weights.shape[3] >= _LONG:
+        n_parts = parts.shape[2]
+        sums = weights.new_zeros(*weights.shape[:2], n_parts + 1, weights.shape[3])
+        # What is of no part goes to the last row, as padding does.
+        row = torch.where(parts.any(2), parts.argmax(2), n_parts)
+        for sums_of_sentence, number, sentence in zip(sums, row, weights, strict=True):
+            sums_of_sentence.index_add_(1, number, sentence)
+        return sums[:, :, :n_parts]
+    return torch.matmul(parts.to(weights.dtype).transpose(1, 2)[:, None], weights)
+
+
+@lru_cache(maxsize=2)  # The same for all layers of a batch.
+def _away(start: int, queries: int, keys: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How many tokens every key is away from every query, the first of which is number `start`; (query, key)."""
+    query = start + torch.arange(queries, device=device, dtype=dtype)
+    return (query[:, None] - torch.arange(keys, device=device, dtype=dtype)).abs()
+
+
 def _received(weights: Tensor, queries: Tokens) -> Tensor:
     """Sums weights (batch, heads, query, key) over real queries."""
     return torch.matmul(queries.real.to(weights.dtype)[:, None, None], weights)[:, :, 0]
 
 
-def _norms(vectors: Tensor, gram: Tensor | None) -> Tensor | None:
+def projected_norms(vectors: Tensor, gram: Tensor) -> Tensor:
     """Norms of vectors (batch, heads, length, d) after a projection with this Gram matrix (heads, d, d)."""
-    if gram is None:
-        return None
     vectors = vectors.detach().to(gram.dtype)
     # Rounding can leave a vector that comes out as zero slightly below.
     return torch.matmul(vectors, gram).mul_(vectors).sum(-1).clamp_(min=0).sqrt_()

@@ -8,6 +8,8 @@ from functools import partial
 
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
@@ -56,6 +58,11 @@ class Confidence(MeanMetric):
         ),
     )
     counts = (("tokens", "confidence_all"),)
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the largest weights."""
+        del queries, keys
+        return RowNeeds(peak=True)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of each query's largest attention weight, without separators and over all keys; (heads,)."""

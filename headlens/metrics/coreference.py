@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
@@ -64,6 +65,10 @@ class Coreference(MeanMetric):
     def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, Tensor] | None:
         """Returns `asked_mentions` and `mention_heads`; None without mentions."""
         return None if keys.mentions is None else (*asked_mentions(queries, keys), mention_heads(keys))
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the most attended words, where there are mentions."""
+        return RowNeeds(words=self.facts(queries, keys) is not None)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the mentions that point at an antecedent, and of those that both baselines have right.

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
-from headlens.metrics.reductions import entropy
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,14 @@ class Entropy(MeanMetric):
         ),
     )
 
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the entropy."""
+        del queries, keys
+        return RowNeeds(entropy=True)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""
-        values = entropy(view.weights)  # (batch, heads, query)
+        values = view.entropies  # (batch, heads, query)
         ceiling = view.available.clamp(min=2).to(values.dtype).log()
         return {
             **ratio_sums("entropy", view, values, view.queries.real),

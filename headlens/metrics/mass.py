@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.reductions import dot
 
 KINDS = ("cls", "sep", "bos", "eos", "punct")
 NEIGHBOURS = {"self": 0, "prev": -1, "next": 1}
@@ -79,12 +78,16 @@ class Mass(Metric):
         ),
     )
 
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs what keys receive, and in self-attention distances and neighbours."""
+        return RowNeeds(received=True, places=queries.are(keys))
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the attention weights on kinds of keys and of the distance; (heads,) each.
 
         Each kind's number of keys and the number of queries, `n`, are scalars; cross-attention has no sums by position.
         """
-        real, weights, kind = view.queries.real, view.weights, view.sums_dtype
+        real, kind = view.queries.real, view.sums_dtype
         received = view.received.to(kind)  # (batch, heads, key)
         keys = view.keys
         resting = keys.cls | keys.separator | keys.bos | keys.punct
@@ -104,12 +107,12 @@ class Mass(Metric):
             sums[f"{name}.keys"] = flag.sum() * int(not view.start)  # once, where queries come in parts
         if view.crosses:
             return sums
-        flags = real.to(weights.dtype)[:, None]
+        distances = view.distances
+        flags = real.to(distances.dtype)[:, None]
         for name, offset in NEIGHBOURS.items():
-            pairs, queries, _ = view.neighbours(weights, offset)
+            pairs, queries, _ = view.neighbour_weights(offset)
             sums[name] = (pairs * flags[..., queries]).sum((0, 2), dtype=kind)
-        away = _away(view.start, *weights.shape[2:], weights.device, weights.dtype)
-        return sums | {"distance": (dot(weights, away) * flags).sum((0, 2), dtype=kind)}
+        return sums | {"distance": (distances * flags).sum((0, 2), dtype=kind)}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns mean attention weights by kind of key, and the mean distance in tokens; (heads,), NaN for none."""
@@ -121,10 +124,3 @@ class Mass(Metric):
         columns = {name if name == "distance" else f"to_{name}": means.get(name, empty) for name in names}
         chance = sums["punct.chance"] / sums["n"] if sums["punct.keys"] else np.nan
         return columns | {"punct_chance": np.full_like(empty, chance), "mass_left": 1 - sums["resting"] / sums["n"]}
-
-
-@lru_cache(maxsize=2)  # The same for all layers of a batch.
-def _away(start: int, queries: int, keys: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """How many tokens every key is away from every query, the first of which is number `start`; (query, key)."""
-    query = start + torch.arange(queries, device=device, dtype=dtype)
-    return (query[:, None] - torch.arange(keys, device=device, dtype=dtype)).abs()

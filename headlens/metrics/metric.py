@@ -12,8 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Observer, Tokens, repeat_groups
-from headlens.attention.kernels.blocked_softmax import weights_at_once
+from headlens.attention.edits_and_observers import (
+    AttentionCall,
+    BatchTokens,
+    CallContext,
+    Observer,
+    Tokens,
+    repeat_groups,
+)
+from headlens.attention.kernels.blocked_softmax import blocks, weights_at_once
+from headlens.attention.rows import RowNeeds
 from headlens.attention.sites import Site
 from headlens.errors import ExtensionError
 from headlens.extensions import extension_errors
@@ -21,6 +29,7 @@ from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView, NullView, special_keys
 from headlens.metrics.metric_column import MetricColumn
+from headlens.metrics.row_view import RowView, fill_norms, room_for, row_facts
 from headlens.options import Level
 
 if TYPE_CHECKING:
@@ -113,6 +122,15 @@ class Metric(ABC):
 
         It is asked for ahead, on the processor while a device has the batch before: what functions that are decorated
         with `once_per_batch` work out here is copied to the device with the batch.
+        """
+        del queries, keys
+        return None
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """What `measure` needs to know of the rows of a batch; None, the default, where it needs their weights.
+
+        If all metrics of a run say so, a GPU makes no map of weights: `measure` gets a `RowView` of all layers of a
+        stack together, which has the attributes of a `CallView` that follow from what was asked for.
         """
         del queries, keys
         return None
@@ -288,6 +306,49 @@ def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
     )
 
 
+class _StackRows:
+    """Statistics of the rows of a batch, of the layers of a stack that were seen so far.
+
+    Args:
+        needs: what is needed of the rows.
+        call: the first one.
+        n_heads: of all layers of the stack.
+    """
+
+    def __init__(self, needs: RowNeeds, call: AttentionCall, n_heads: int) -> None:
+        assert call.queries is not None
+        assert call.keys is not None
+        self.sites: list[Site] = []
+        self.n_heads: list[int] = []
+        nothing = call.query.new_empty(0)
+        self._first = replace(
+            call, query=nothing, key=nothing, value=nothing, output=nothing, gram=None, rows=None, to_tokens=None
+        )
+        self._shares: list[Tensor] = []
+        self._knows_norms = needs.norms
+        self._facts = row_facts(needs, call.queries, call.keys)
+        self._room = room_for(needs, call.queries, call.keys, n_heads)
+
+    def add(self, call: AttentionCall) -> None:
+        """Works out the statistics of one call."""
+        assert call.rows is not None
+        first = sum(self.n_heads)
+        of_call = self._room.of_heads(slice(first, first + call.query.shape[1]))
+        call.rows.fill(of_call, self._facts)
+        self._knows_norms = self._knows_norms and fill_norms(of_call, call)
+        self.sites.append(call.site)
+        self.n_heads.append(call.query.shape[1])
+        self._shares += [] if call.to_tokens is None else [call.to_tokens]
+
+    def view(self) -> RowView:
+        """Returns the view of all calls together."""
+        statistics = self._room.of_heads(slice(0, sum(self.n_heads)))
+        if not self._knows_norms:
+            statistics.value_norms = statistics.output_norms = None
+        shares = torch.cat(self._shares, 1) if self._shares else None
+        return RowView(self._first, statistics, shares, sum(self.n_heads))
+
+
 class Statistics(Observer):
     """Runs metrics over every attention call and keeps nothing but their sums.
 
@@ -324,6 +385,8 @@ class Statistics(Observer):
         self._earlier: dict[tuple[Site, str], dict[str, tuple[Tensor, ...]]] = {}
         self._before: CallView | None = None  # the view of the queries before, of the same sentences
         self._waiting: list[AttentionCall] = []
+        # By stack, and whether a part of attention goes to no token.
+        self._rows: dict[tuple[Stack, bool], _StackRows] = {}
         # The null head is measured at one site of each stack: it is the same at all.
         self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
 
@@ -333,12 +396,17 @@ class Statistics(Observer):
             queries, keys = tokens.of(site)
             if queries is not None and keys is not None:
                 special_keys(keys)
+                if (needs := self.needs(site.stack, queries, keys)) is not None:
+                    row_facts(needs, queries, keys)
                 for metric in self.metrics:
                     if site.stack in metric.stacks:
                         call_metric(metric, "facts", metric.facts, queries, keys)
 
     def observe(self, call: AttentionCall) -> None:
         """Applies every metric that covers the call's stack, perhaps later with calls that follow."""
+        if call.rows is not None:
+            self._observe_rows(call)
+            return
         if self._waiting and _kind(self._waiting[0]) != _kind(call):
             self._measure()
         self._waiting.append(call)
@@ -368,15 +436,62 @@ class Statistics(Observer):
                     view.earlier = self._earlier.setdefault((call.site, metric.name), {})
                     self.totals.add(metric.name, str(call.site), _measured(metric, "measure", metric.measure, view))
                 continue
-            sums = _measured(metric, "measure", metric.measure, joined)
-            by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
-            for number, call in enumerate(calls):
-                head_sums = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
-                self.totals.add(metric.name, str(call.site), head_sums)
+            self._measure_together(metric, joined, [call.site for call in calls], n_heads)
 
         for call in calls:
             if self._null_sites.get(call.site.stack) == call.site:
                 self._measure_null(call)
+
+    def _measure_together(self, metric: Metric, view: CallView, sites: Sequence[Site], n_heads: list[int]) -> None:
+        """Adds the sums of a metric to the pending totals, of a view that has the heads of several sites."""
+        sums, of_tokens = _measured(metric, "measure", metric.measure, view), metric.sums_of_tokens or ()
+        by_head = {n: torch.split(v, n_heads) for n, v in sums.items() if v.dim() and n not in of_tokens}
+        for number, site in enumerate(sites):
+            head_sums = {name: by_head[name][number] if name in by_head else value for name, value in sums.items()}
+            self.totals.add(metric.name, str(site), head_sums)
+
+    def needs(self, stack: Stack, queries: Tokens | None, keys: Tokens | None) -> RowNeeds | None:
+        """What all metrics together need of the rows of a stack; None if one of them needs weights."""
+        if queries is None or keys is None or self.level != "token":
+            return None
+        together = RowNeeds()
+        for metric in self.metrics:
+            if stack in metric.stacks:
+                own = call_metric(metric, "needs", metric.needs, queries, keys)
+                # Heads of several layers are measured together.
+                if own is None or metric.sums_of_tokens is None:
+                    return None
+                together |= own
+        return together
+
+    def reads_rows(self, context: CallContext) -> bool:
+        """Whether no metric needs the weights of a call."""
+        return self.needs(context.site.stack, context.queries, context.keys) is not None
+
+    def _observe_rows(self, call: AttentionCall) -> None:
+        """Works out statistics of the rows of a call, which metrics see after the pass."""
+        place = call.site.stack, call.to_tokens is not None
+        if place not in self._rows:
+            needs = self.needs(call.site.stack, call.queries, call.keys)
+            assert needs is not None
+            n_heads = sum(site.n_heads for site in self.sites if site.stack == call.site.stack)
+            self._rows[place] = _StackRows(needs, call, n_heads)
+        self._rows[place].add(call)
+        if self._null_sites.get(call.site.stack) == call.site:
+            # Its weights are made, but for some queries at a time.
+            one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
+            context = CallContext(call.site, **one, queries=call.queries, keys=call.keys, causal=call.causal)
+            for _, _, part in blocks(context, divisible=True, within=self.parts_of_sentences):
+                self._measure_null(AttentionCall(**vars(part), weights=None, output=part.query.transpose(1, 2)))
+
+    def _measure_rows(self) -> None:
+        """Adds what metrics make of the rows of all layers to the pending totals."""
+        stacks, self._rows = self._rows, {}
+        for (stack, _), rows in stacks.items():
+            view = rows.view()
+            for metric in self.metrics:
+                if stack in metric.stacks:
+                    self._measure_together(metric, view, rows.sites, rows.n_heads)
 
     def _measure_null(self, call: AttentionCall) -> None:
         """Adds the sums of the null head to the pending totals."""
@@ -391,6 +506,7 @@ class Statistics(Observer):
         """Makes the pending sums of the forward pass ready to be added, without committing them."""
         if self._waiting:
             self._measure()
+        self._measure_rows()
         self.totals.fetch()
 
     def commit(self) -> None:
@@ -399,7 +515,7 @@ class Statistics(Observer):
 
     def discard(self) -> None:
         """Drops the pending sums of a failed forward pass; the committed totals stay unchanged."""
-        self._waiting, self._earlier, self._before = [], {}, None
+        self._waiting, self._rows, self._earlier, self._before = [], {}, {}, None
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
@@ -39,12 +41,17 @@ class Monotonicity(MeanMetric):
     )
     stacks = ("cross",)
 
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the most attended keys."""
+        del queries, keys
+        return RowNeeds(peak=True)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over sentences of steps between target tokens, of those not backwards and of those that stay."""
         steps = view.peaked[:, :, 1:] & view.peaked[:, :, :-1]
         before, after = view.peak.key[:, :, :-1], view.peak.key[:, :, 1:]
-        forward = ratio_sums("monotonicity", view, (after >= before).to(view.weights.dtype), steps)
-        return forward | ratio_sums("monotonicity_stays", view, (after == before).to(view.weights.dtype), steps)
+        forward = ratio_sums("monotonicity", view, (after >= before).to(view.peak.weight.dtype), steps)
+        return forward | ratio_sums("monotonicity_stays", view, (after == before).to(view.peak.weight.dtype), steps)
 
     def null(self, view: NullView) -> Mapping[str, Tensor]:
         """Returns the same of the null head, over all pairs of source tokens that a step may lead from and to."""

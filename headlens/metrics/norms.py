@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.attention.sites import Site
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
@@ -67,6 +69,10 @@ class Norms(MeanMetric):
         ),
     )
 
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs what keys receive, norms, and in self-attention neighbours."""
+        return RowNeeds(received=True, norms=True, places=queries.are(keys))
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of norms, (heads,) each; none where the output projection is not known."""
         if view.value_norms is None or view.output_norms is None:
@@ -83,7 +89,7 @@ class Norms(MeanMetric):
         left = (read * ~in_classes[:, None]).sum((0, 2))
         real = queries.real.to(norms.dtype)[:, None]
         for name, offset in NEIGHBOURS.items() if not view.crosses else ():
-            pairs, of_queries, of_keys = view.neighbours(view.read_weights, offset)
+            pairs, of_queries, of_keys = view.read_neighbour_weights(offset)
             part = pairs * real[..., of_queries] * norms[..., of_keys]
             sums[name] = part.sum((0, 2), dtype=kind)
             left = left - (part * ~in_classes[:, None, of_keys]).sum((0, 2), dtype=kind)

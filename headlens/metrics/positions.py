@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric import Metric, Sums
@@ -56,9 +58,14 @@ class Positions(Metric):
         MetricColumn("self_share", "Share of tokens that attend most to themselves.", null=True),
     )
 
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the most attended keys."""
+        del queries, keys
+        return RowNeeds(peak=True)
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Counts per offset, the two tails at the ends, and what their intervals need; (heads, 19) each."""
-        query = view.start + torch.arange(view.weights.shape[2], device=view.weights.device)
+        query = view.start + torch.arange(view.peak.key.shape[2], device=view.peak.key.device)
         offset = (view.peak.key - query).clamp(-REACH - 1, REACH + 1) + REACH + 1  # (batch, heads, query)
         rows = torch.arange(offset[:, :, 0].numel(), device=offset.device).view(*offset.shape[:2], 1)
         # What is not counted goes to a column of its own.

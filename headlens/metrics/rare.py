@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
@@ -75,6 +76,10 @@ class RareWords(MeanMetric):
     def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, ...] | None:
         """Returns `rare_facts`; None without `rarity` in the batch."""
         return None if keys.rarity is None else rare_facts(queries, keys)
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the most attended words, where there are rare ones."""
+        return RowNeeds(words=self.facts(queries, keys) is not None)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the query words that attend most to a rarest word, and of the number expected by chance.

@@ -89,7 +89,7 @@ def row_sums(name: str, view: CallView, sentence: Tensor, hits: Tensor, counted:
         hits: value of every row; (rows, heads), or (rows, 1) if the heads do not differ.
         counted: which rows count; (rows,).
     """
-    n_sentences, n_heads = view.queries.shape[0], view.weights.shape[1]
+    n_sentences, n_heads = view.queries.shape[0], view.n_heads
     values = hits.to(view.sums_dtype).masked_fill(~counted[:, None], 0).expand(-1, n_heads)
     x = values.new_zeros(n_sentences, n_heads).index_add_(0, sentence, values)
     n = sentence.new_zeros(n_sentences, 1).index_add_(0, sentence, counted.long()[:, None])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric_column import MetricColumn
@@ -54,6 +55,10 @@ class SameWord(MeanMetric):
     def facts(self, queries: Tokens, keys: Tokens) -> tuple[Any, ...] | None:
         """Returns `form_facts`; None without `forms` in the batch."""
         return None if keys.forms is None else form_facts(queries, keys)
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the most attended words, where words have forms."""
+        return RowNeeds(words=self.facts(queries, keys) is not None)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the repeated words that attend most to another occurrence, and of what chance gives.

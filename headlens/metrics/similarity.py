@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Observer, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
@@ -45,11 +45,17 @@ class HeadSimilarity(Observer):
 
     def observe(self, call: AttentionCall) -> None:
         """Keep the rows of the chosen queries: (heads, queries, key)."""
-        weights = call.distribution
-        if weights is None or call.queries is None:
+        if call.queries is None:
             return
-        batch, query = chosen_queries(call.queries)
-        self._rows.setdefault(str(call.site), []).append(weights[batch, :, query].transpose(0, 1))
+        chosen, weights = chosen_queries(call.queries), call.distribution
+        if weights is not None:
+            self._rows.setdefault(str(call.site), []).append(weights[chosen[0], :, chosen[1]].transpose(0, 1))
+        elif call.rows is not None:
+            self._rows.setdefault(str(call.site), []).append(call.rows.weights(*chosen))
+
+    def reads_rows(self, context: CallContext) -> bool:
+        """Whether one row of each sentence is needed, and not all weights."""
+        return context.queries is not None and context.queries.sampled is not None
 
     def prepare(self) -> None:
         """Computes the Jensen-Shannon divergences of all pairs of heads from the kept attention rows, stack by stack.

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.attention.sites import Site
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Sums
@@ -34,6 +36,11 @@ class LearnedSink(MeanMetric):
             "share of attention",
         ),
     )
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs nothing of the weights."""
+        del queries, keys
+        return RowNeeds()
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real query tokens of the share that goes to no token; nothing where rows add up to 1."""

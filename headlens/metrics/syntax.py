@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.attention.sites import Site
 from headlens.heads import HeadTable, Stack
 from headlens.metrics.accumulator import Array
@@ -63,6 +64,11 @@ class Syntax(Metric):
     def facts(self, queries: Tokens, keys: Tokens) -> tuple[Tensor, Tensor, Tensor] | None:
         """Returns `arc_facts`; None without trees."""
         return None if keys.arcs is None else arc_facts(queries, keys)
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs the most attended words, or other words, where there are trees."""
+        has_trees = self.facts(queries, keys) is not None
+        return RowNeeds(words=has_trees and not self.exclude_self, other_words=has_trees and self.exclude_self)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView, NullView, peak_among
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import MeanMetric, ratio_sums
@@ -62,14 +64,20 @@ class TextPair(MeanMetric):
     stacks = ("encoder", "decoder")
     counts = (("pair_tokens", "to_pair"), ("equal_tokens", "to_equal"))
 
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs weights of pairs of texts."""
+        del queries
+        return RowNeeds() if keys.segment is None else None
+
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of weights by direction and of tokens that point at an equal one; without pairs there are none.
 
         Each sum is (heads,), see `ratio_sums`.
         """
-        tokens, weights = view.queried.keys, view.token_weights
+        tokens = view.queried.keys
         if tokens.segment is None or tokens.ids is None:
             return {}
+        weights = view.token_weights
         of_text = torch.stack([tokens.segment == side for side in (0, 1)])  # (text, batch, length)
         other = of_text[0][:, :, None] & of_text[1][:, None] | of_text[1][:, :, None] & of_text[0][:, None]
         if view.causal:

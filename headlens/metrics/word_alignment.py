@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.rows import RowNeeds
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView, Targets
 from headlens.metrics.batch_cache import once_per_batch
@@ -72,6 +73,10 @@ class WordAlignment(MeanMetric):
         if queries.links is None or not len(queries.links) or (queries.are(keys) and queries.segment is None):
             return None
         return _gold(queries, keys)
+
+    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        """Returns that it needs weights where there is a gold alignment: some words may not be pointed at."""
+        return None if self.facts(queries, keys) is not None else RowNeeds()
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the words that link to a gold partner, and of what error rates need; without gold none.

@@ -13,9 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
+from headlens.attention.edits_and_observers import PARTS_OF_SPEECH, Tokens
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import at_once, exact_type, largest, row_chunks
+
+# What is no word, such as special tokens, receives attention, too; and words whose part of speech is unknown.
+RECEIVERS = (*PARTS_OF_SPEECH, "other")
 
 
 class WordLevel(NamedTuple):
@@ -289,6 +292,15 @@ def repeats(forms: Tensor) -> Repeats:
     place[order] = torch.arange(len(order), device=order.device)
     earlier = (place - (number.cumsum(0) - number)[slot]).view_as(forms)
     return Repeats((number[slot].view_as(forms) - 1).where(forms >= 0, 0), earlier.where(forms >= 0, 0))
+
+
+@once_per_batch
+def one_hot_upos(tokens: Tokens) -> Tensor:
+    """1 where a token is of a part of speech, or of none; float, (batch, length, receivers), 0 for padding."""
+    assert tokens.upos is not None
+    part = torch.where(tokens.word >= 0, tokens.upos.gather(1, tokens.word.clamp(min=0)), -1)
+    part = torch.where(part >= 0, part, len(PARTS_OF_SPEECH))
+    return torch.nn.functional.one_hot(part, len(RECEIVERS)).float() * tokens.real[..., None]
 
 
 def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Tensor:
