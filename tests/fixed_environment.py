@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 _SET_BY_CALLERS = re.compile(
     r"(HF|HUGGINGFACE|TRANSFORMERS|DATASETS|GIT|GITHUB|LC|MPL|CLICOLOR|TTY)_.*|.*_proxy|LANG|LANGUAGE|COLUMNS|LINES"
@@ -13,3 +14,6 @@ for _name in filter(_SET_BY_CALLERS.fullmatch, list(os.environ)):
     del os.environ[_name]
 # Models of tests are so small that threads cost more than they give, and `pytest -n` runs several processes at once.
 os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+# Where there is no GPU, kernels of Triton run in its interpreter, which is chosen when Triton is imported.
+if not Path("/dev/nvidiactl").exists():
+    os.environ["TRITON_INTERPRET"] = "1"

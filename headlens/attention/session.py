@@ -29,9 +29,11 @@ from headlens.attention.interface import (
 from headlens.attention.kernels import differentiable_mask
 from headlens.attention.kernels.block_sparse import BlockSparseKernel
 from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
+from headlens.attention.kernels.row_attention import RowAttention, available
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_as, check_core
 from headlens.attention.persistent_edit import persistent_edits, set_aside
 from headlens.attention.reversible_context import ReversibleContext
+from headlens.attention.rows import Rows
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
 from headlens.weights.head_slicing import output_weight
@@ -116,6 +118,9 @@ class AttentionSession(ReversibleContext):
         # Modules whose rows of weights were summed, and whether they add up to 1.
         self._summed: dict[nn.Module, bool] = {}
         self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparseKernel()
+        self._rows = RowAttention()
+        # Of every site why statistics of rows did not suffice at its last call; nothing where they did.
+        self.no_rows: dict[Site, str] = {}
 
     def _change(self, undo: ExitStack) -> None:
         if any(s.shared for s in self.sites) and recomputes(self.model):
@@ -194,14 +199,9 @@ class AttentionSession(ReversibleContext):
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
         mask = mask_to_use(self.edits, self._name, module, context, (attention_mask, kwargs), self._floor)
         if self.kernel == "fast":
-            mask = additive(mask, query.dtype)
-            # An edit that gives no mask means none.
-            edited = any(e.edits_mask for e in self.edits)
-            causal = self._name == FAST and not edited and is_causal(module, query, mask, kwargs)
-            if self._core.serves(module, context, mask, kwargs, causal=causal):
-                output = self._attend_fast(context, self._core.needed(mask), kwargs, causal=causal)
-                return self._noted(site, output), None
-            mask = additive(causal_mask(query, key), query.dtype) if causal else mask
+            fast, mask = self._output_or_mask(module, context, mask, kwargs)
+            if fast is not None:
+                return self._noted(site, fast), None
         try:
             output, weights = self._compute(module, context, mask, kwargs)
         except RuntimeError as error:
@@ -227,6 +227,41 @@ class AttentionSession(ReversibleContext):
                     context, seen, output, None if seen is None else self._to_tokens(module, context, seen, kwargs)
                 )
         return self._noted(site, output), weights
+
+    def _output_or_mask(
+        self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The head outputs, where a fast kernel computes them; else None, and the mask for the eager one."""
+        query = context.query
+        mask = additive(mask, query.dtype)
+        # An edit that gives no mask means none.
+        edited = any(e.edits_mask for e in self.edits)
+        causal = self._name == FAST and not edited and is_causal(module, query, mask, kwargs)
+        if self._rows_suffice(module, context, mask, kwargs, causal=causal):
+            return self._attend_rows(context, mask, kwargs, causal=causal), None
+        if self._core.serves(module, context, mask, kwargs, causal=causal):
+            return self._attend_fast(context, self._core.needed(mask), kwargs, causal=causal), None
+        return None, additive(causal_mask(query, context.key), query.dtype) if causal else mask
+
+    def _rows_suffice(
+        self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any], *, causal: bool
+    ) -> bool:
+        """Whether a call needs no map of weights, but only statistics of its rows; if not, notes why."""
+        why = available(context.query.device)
+        if not why and not all(observer.reads_rows(context) for observer in self.observers):
+            why = "something that is measured needs weights"
+        self.no_rows[context.site] = why or self._rows.refusal(module, context, mask, kwargs, causal=causal)
+        return not self.no_rows[context.site]
+
+    def _attend_rows(
+        self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any], *, causal: bool
+    ) -> Tensor:
+        output, rows = self._rows.attend(context, mask, kwargs, causal=causal)
+        output = edited_output(self.edits, context, output)
+        if self._observes(context.site):
+            with torch.no_grad():
+                self._show(context, None, output, rows.to_tokens, rows)
+        return output
 
     def _noted(self, site: Site, output: Tensor) -> Tensor:
         if self._passes.running:
@@ -302,10 +337,15 @@ class AttentionSession(ReversibleContext):
         return None if self._summed.get(module) else weights.float().sum(-1)
 
     def _show(
-        self, context: CallContext, weights: Tensor | None, output: Tensor, to_tokens: Tensor | None = None
+        self,
+        context: CallContext,
+        weights: Tensor | None,
+        output: Tensor,
+        to_tokens: Tensor | None = None,
+        rows: Rows | None = None,
     ) -> None:
         gram = self._gram(context) if any(o.needs_projection for o in self.observers) else None
-        call = AttentionCall(**vars(context), weights=weights, output=output, gram=gram, to_tokens=to_tokens)
+        call = AttentionCall(**vars(context), weights=weights, output=output, gram=gram, to_tokens=to_tokens, rows=rows)
         for observer in self.observers:
             observer.observe(call)
 

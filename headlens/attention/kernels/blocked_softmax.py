@@ -214,17 +214,43 @@ def agrees(
     module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any], *, causal: bool
 ) -> bool:
     """Whether the last queries of the first and last sentence come out as from the model's own attention."""
-    # A step of all sentences but one takes the first and the last.
-    rows = slice(0, None, max(1, context.query.shape[0] - 1))
+    part, terms = checked_part(context, mask, kwargs)
+    with torch.no_grad():
+        ours = blocked_softmax_attention(part, terms, kwargs.get("scaling"), causal=causal)
+    return equals_own(module, part, terms, kwargs, ours, causal=causal)
+
+
+def checked_part(
+    context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]
+) -> tuple[CallContext, tuple[Tensor | None, ...]]:
+    """The last queries of the first and last sentence of a call, and the terms that are added to their scores."""
+    rows = checked_rows(context)
     start = max(0, context.query.shape[2] - CHECKED)
     part = part_of(replace(context, query=context.query[:, :, start:], queries=None, keys=None, start=start), rows)
-    bias, mask = (t if t is None or t.shape[2] == 1 else t[:, :, -CHECKED:] for t in terms_of(rows, mask, kwargs))
+    return part, tuple(t if t is None or t.shape[2] == 1 else t[:, :, -CHECKED:] for t in terms_of(rows, mask, kwargs))
+
+
+def checked_rows(context: CallContext) -> slice:
+    """The first and the last sentence of a call."""
+    return slice(0, None, max(1, context.query.shape[0] - 1))
+
+
+def equals_own(
+    module: nn.Module,
+    part: CallContext,
+    terms: tuple[Tensor | None, ...],
+    kwargs: Mapping[str, Any],
+    ours: tuple[Tensor, Tensor],
+    *,
+    causal: bool,
+) -> bool:
+    """Whether head outputs and weights of `checked_part` are those of the model's own attention."""
+    bias, mask = terms
     # T5 wants its bias as an argument, others do not know one.
     arguments = {**kwargs, "dropout": 0.0} | ({} if bias is None else {"position_bias": bias})
     with torch.no_grad():
-        ours = blocked_softmax_attention(part, (bias, mask), kwargs.get("scaling"), causal=causal)
         if causal:
-            mask = additive(causal_mask(part.query, part.key, start), part.query.dtype)
+            mask = additive(causal_mask(part.query, part.key, part.start), part.query.dtype)
         theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **arguments)
     return all(t is not None and nearly_equal(o, t) for o, t in zip(ours, theirs, strict=True))
 
