@@ -6,6 +6,8 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
@@ -385,6 +387,8 @@ class Statistics(Observer):
         self._earlier: dict[tuple[Site, str], dict[str, tuple[Tensor, ...]]] = {}
         self._before: CallView | None = None  # the view of the queries before, of the same sentences
         self._waiting: list[AttentionCall] = []
+        # By stack: of the batch at hand, which several layers ask for.
+        self._needs: dict[Stack, tuple[Tokens, Tokens, RowNeeds | None]] = {}
         # By stack, and whether a part of attention goes to no token.
         self._rows: dict[tuple[Stack, bool], _StackRows] = {}
         # The null head is measured at one site of each stack: it is the same at all.
@@ -396,7 +400,7 @@ class Statistics(Observer):
             queries, keys = tokens.of(site)
             if queries is not None and keys is not None:
                 special_keys(keys)
-                if (needs := self.needs(site.stack, queries, keys)) is not None:
+                if self.level == "token" and (needs := self._needs_of(site.stack, queries, keys)) is not None:
                     row_facts(needs, queries, keys)
                 for metric in self.metrics:
                     if site.stack in metric.stacks:
@@ -454,15 +458,17 @@ class Statistics(Observer):
         """What all metrics together need of the rows of a stack; None if one of them needs weights."""
         if queries is None or keys is None or self.level != "token":
             return None
-        together = RowNeeds()
-        for metric in self.metrics:
-            if stack in metric.stacks:
-                own = call_metric(metric, "needs", metric.needs, queries, keys)
-                # Heads of several layers are measured together.
-                if own is None or metric.sums_of_tokens is None:
-                    return None
-                together |= own
-        return together
+        if stack not in self._needs or (queries, keys) != self._needs[stack][:2]:
+            self._needs[stack] = queries, keys, self._needs_of(stack, queries, keys)
+        return self._needs[stack][2]
+
+    def _needs_of(self, stack: Stack, queries: Tokens, keys: Tokens) -> RowNeeds | None:
+        metrics = [metric for metric in self.metrics if stack in metric.stacks]
+        needs = [call_metric(metric, "needs", metric.needs, queries, keys) for metric in metrics]
+        # Heads of several layers are measured together.
+        if None in needs or any(metric.sums_of_tokens is None for metric in metrics):
+            return None
+        return reduce(or_, filter(None, needs), RowNeeds())
 
     def reads_rows(self, context: CallContext) -> bool:
         """Whether no metric needs the weights of a call."""
@@ -507,6 +513,7 @@ class Statistics(Observer):
         if self._waiting:
             self._measure()
         self._measure_rows()
+        self._needs = {}
         self.totals.fetch()
 
     def commit(self) -> None:
@@ -515,7 +522,7 @@ class Statistics(Observer):
 
     def discard(self) -> None:
         """Drops the pending sums of a failed forward pass; the committed totals stay unchanged."""
-        self._waiting, self._rows, self._earlier, self._before = [], {}, {}, None
+        self._waiting, self._rows, self._needs, self._earlier, self._before = [], {}, {}, {}, None
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:

@@ -18,11 +18,13 @@ from headlens.attention.rows import TILE
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import SelfCheckError
-from headlens.metrics.attention_view import CallView
+from headlens.metrics import batch_cache
+from headlens.metrics.attention_view import CallView, special_keys
+from headlens.metrics.batch_cache import copied_with_facts
 from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.row_view import RowView, room_for, row_facts, word_tiles
-from headlens.metrics.similarity import HeadSimilarity
+from headlens.metrics.similarity import HeadSimilarity, chosen_queries
 from headlens.metrics.syntax import Syntax
 
 RELATIONS = ("nsubj", "obj")
@@ -148,3 +150,30 @@ def test_tiles_have_every_token_of_every_word_once(n_words: int) -> None:
     assert int(tiles.starts[0, -1]) <= (int(lengths[0].max()) if n_words else 0) * max(1, -(-n_words // TILE))
     facts = row_facts(replace(Statistics([], []).needs("encoder", tokens, tokens), words=True), tokens, tokens)
     assert facts.key_words is tiles
+
+
+def test_what_was_looked_at_ahead_is_with_the_batch_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is copied any more when metrics, kernels and the comparison of heads ask."""
+    sites = find_sites(zoo.ZOO["marian"].build())
+    metrics = [m.of(MetricSettings(RELATIONS)) for m in registered_metrics()]
+    statistics, similarity = Statistics(metrics, sites), HeadSimilarity(sites)
+    before = annotated(zoo.tokens((4, 4)), 2)
+    needs = statistics.needs("encoder", before, before)
+    host = BatchTokens(annotated(zoo.tokens((7, 4)), 0), annotated(zoo.tokens((5, 6)), 1))
+    statistics.look_ahead(host)
+    similarity.look_ahead(host)
+    assert statistics._needs["encoder"] == (before, before, needs), "the batch at hand is another one"
+    _, tokens = copied_with_facts({}, host, torch.device("meta"))
+    monkeypatch.setattr(batch_cache, "copied_together", None)
+    for site in sites:
+        queries, keys = tokens.of(site)
+        assert queries is not None
+        assert keys is not None
+        needs = statistics.needs(site.stack, queries, keys)
+        assert needs is not None
+        assert row_facts(needs, queries, keys).key_flags.device.type == "meta"
+        assert special_keys(keys) is not None
+        chosen_queries(queries)
+        for metric in metrics:
+            if site.stack in metric.stacks:
+                metric.facts(queries, keys)

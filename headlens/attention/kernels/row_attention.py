@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -74,6 +74,7 @@ def tile_sizes(dtype: torch.dtype, d: int) -> dict[str, int]:
     return {"BM": 64, "BN": 32 if large > 128 else 64, "num_warps": 4, "num_stages": 2}
 
 
+@cache
 def available(device: torch.device) -> str:
     """Why there are no such kernels for a device; nothing if there are."""
     if device.type != "cuda":

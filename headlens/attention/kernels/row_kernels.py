@@ -1,7 +1,8 @@
 """Triton kernels of attention and of what its rows say: no map of queries by keys is ever written.
 
 Scores are those of all kernels alike, `_scores`: q k scaled, perhaps with a soft cap, plus a mask, to the base 2. Sums
-over rows are written by block of queries and added up afterwards, always in the same order.
+over rows are written by block of queries and added up afterwards, always in the same order. Numbers that differ from
+batch to batch are not specialised: Triton would compile anew for each that is 1 or a multiple of 16.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _scores(
     return tl.maximum(s, CLOSED) * LOG2E, here
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_heads", "n_rows", "n_keys", "groups"])
 def attend(
     QUERY, KEY, VALUE, MASK, SINK, OUT, LSE, GIVEN,
     sqb, sqh, sqn, skb, skh, skn, svb, svh, svn, smb, smh, smq, smk, sob, soh, son,
@@ -103,7 +104,7 @@ def attend(
     tl.store(LSE + bh * n_rows + rows, most + tl.log2(tl.where(real, total, 1.0)), mask=real)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["orb", "orh", "n_heads", "n_rows", "n_keys", "n_blocks", "groups"])
 def row_statistics(
     QUERY, KEY, MASK, LSE, KEY_FLAGS, QUERY_FLAGS, KEY_PARTS, QUERY_PARTS,
     HIGHEST, BETWEEN, PEAK, PEAK_KEY, ENTROPY, DISTANCE, PREVIOUS, SELF, NEXT, GIVEN, RECEIVED, READ, PARTS,
@@ -234,7 +235,7 @@ def row_statistics(
         tl.store(PARTS + at, sums)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_heads", "n_rows", "n_keys", "n_chosen", "groups"])
 def chosen_rows(
     QUERY, KEY, MASK, LSE, SENTENCE, ROW, WEIGHTS,
     sqb, sqh, sqn, skb, skh, skn, smb, smh, smq, smk,
@@ -267,7 +268,19 @@ def chosen_rows(
         tl.store(WEIGHTS + (h * n_chosen + number) * n_keys + cols, p, mask=cols < n_keys)
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=[
+        "otb",
+        "oth",
+        "n_heads",
+        "n_rows",
+        "query_tiles",
+        "query_steps",
+        "key_tiles",
+        "key_steps",
+        "groups",
+    ]
+)
 def word_targets(
     QUERY, KEY, MASK, LSE, QUERY_TOKENS, QUERY_STARTS, QUERY_WORDS, KEY_TOKENS, KEY_SLOTS, KEY_STEPS, KEY_WORDS, TARGET,
     sqb, sqh, sqn, skb, skh, skn, smb, smh, smq, smk, otb, oth,
