@@ -148,6 +148,16 @@ class AttentionSession(ReversibleContext):
         """
         self._finite.settle()
 
+    def kernels(self) -> dict[str, list[str]]:
+        """Which sites were computed by the kernels of rows, and which were not, and why: names of sites by words.
+
+        Of the kernel "fast" alone; where a site was computed in several ways, the last one.
+        """
+        sites: dict[str, list[str]] = {}
+        for site, why in self.no_rows.items():
+            sites.setdefault(f"weights: {why}" if why else "statistics of rows", []).append(str(site))
+        return sites
+
     @contextmanager
     def batch(self, tokens: BatchTokens) -> Iterator[None]:
         """Declares the tokens of the forward passes inside; without it observers and edits see None for tokens."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,7 @@ class Classification:
         notes: what the user should know about these numbers.
         more: tables that are not about heads, such as `relation_offsets`.
         too_little: whether too few sentences or tokens were read to assign any roles.
+        kernels: names of sites by how their attention was computed, see `AttentionSession.kernels`.
         resampled: gives the share of draws in which every head keeps its role, for a call after every draw; None where
             `stability` was not asked for.
     """
@@ -75,12 +77,21 @@ class Classification:
     notes: list[str]
     more: dict[str, pd.DataFrame] = field(default_factory=dict)
     too_little: bool = False
+    kernels: Mapping[str, list[str]] = field(default_factory=dict)
     resampled: Callable[[Callable[[int], None]], Array] | None = None
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
         more = {name: table.assign(model=model)[["model", *table.columns]] for name, table in self.more.items()}
         return {name: table.with_model(model) for name, table in self.tables.items()} | more
+
+    def record(self) -> dict[str, Any]:
+        """Returns what run.json says of the measurement: how the corpus was read, and what computed attention."""
+        return {
+            "encoding": asdict(self.encoding),
+            "annotation": asdict(self.annotation),
+            "kernels": dict(self.kernels),
+        }
 
     def with_stability(self, drawn: Callable[[int], None] = lambda _: None) -> Classification:
         """The result with the column `role_stability` of `heads`, if that was asked for and heads have roles.
@@ -155,7 +166,9 @@ def classify_heads(
     statistics = Statistics(metrics, reader.sites, level=options.level)
     similarity = None if options.similarity == "off" else HeadSimilarity(reader.sites)
     groups = SentenceGroups() if options.stability else None
-    state = _measure(reader, corpus, annotator, (statistics, similarity, groups), options, corpus_pass or CorpusPass())
+    state, kernels = _measure(
+        reader, corpus, annotator, (statistics, similarity, groups), options, corpus_pass or CorpusPass()
+    )
     encoding, annotation = state.encoding, state.annotation
     if not encoding.sentences:
         raise nothing_read(corpus, reader, encoding)
@@ -184,7 +197,7 @@ def classify_heads(
     if groups is not None:
         roles = partial(_roles, statistics, thresholds)
         resampled = partial(role_stability, groups, roles, options.stability, options.seed)
-    return Classification(tables, encoding, annotation, notes, more, bool(too_little), resampled)
+    return Classification(tables, encoding, annotation, notes, more, bool(too_little), kernels, resampled)
 
 
 def _reader(
@@ -234,8 +247,12 @@ def _measure(
     sums_of: tuple[Statistics, HeadSimilarity | None, SentenceGroups | None],
     options: ClassifyOptions,
     corpus_pass: CorpusPass,
-) -> PassState:
-    """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too."""
+) -> tuple[PassState, dict[str, list[str]]]:
+    """Passes a corpus through the model; for `stability` the sums of each group of sentences are kept, too.
+
+    Returns:
+        Sums and counts, and the kernels that computed attention.
+    """
     statistics, similarity, groups = sums_of
     reader = reader if groups is None else replace(reader, group=group_of)
     observers = [observer for observer in (statistics, similarity) if observer is not None]
@@ -263,7 +280,7 @@ def _measure(
         corpus_pass.run(reader, corpus, step, state, options.batch_tokens, prepare=prepare, settle=session.settle)
     if groups is not None:
         statistics.totals = groups.added()
-    return state
+    return state, session.kernels()
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:

@@ -150,8 +150,7 @@ def run_classify(
                         for n, sentence_attention in enumerate(shown)
                         for m in sentence_attention.sentence_maps(label, sentence=n)
                     ]
-            read = {"encoding": asdict(classified.encoding), "annotation": asdict(classified.annotation)}
-            facts.append(model_record(loaded, label) | read)
+            facts.append(model_record(loaded, label) | classified.record())
         tables, notes = _together(results, options.seed)
         notes += [*run.warnings, *[_NULL_UNDER_MASK] * bool(run.mask_name)]
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
