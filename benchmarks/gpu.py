@@ -1,5 +1,7 @@
 """Everything that wants a GPU, in one command of nine minutes; prints markdown tables, writes gpu.md and gpu.json.
 
+    python benchmarks/gpu.py --out FOLDER --parts statistics,long  # some parts, of at most four minutes each
+
     python benchmarks/gpu.py --out FOLDER [--text FILE --source FILE --target FILE]
 
 Each part is a table of its own, written as soon as a row is there: one that fails says why and the next goes on.
@@ -59,6 +61,8 @@ from headlens.relevance_propagation.targets import OwnEmbedding
 from headlens.runs.corpus_pass import CorpusReader
 
 PROJECT = Path(__file__).resolve().parents[1]
+# Of a part, so that several fit into a short loan of a card.
+PART_SECONDS = 240
 # Batches of a pass over a corpus: what is done once in a pass, checks of the kernel among it, is no cost of each.
 BATCHES = 3
 MODES = ("fp32", "tf32", "bf16")
@@ -226,18 +230,36 @@ def gpu_tests(bench: Bench) -> list[Table]:
     return [table]
 
 
+# What the statistics of tokens, and all of `classify`, may cost in plain passes: by length, bf16 and float32.
+GOALS = {
+    **{n: {"bf16": (1.25, 1.7), "fp32": (1.1, 1.25)} for n in (128, 512)},
+    2048: {"bf16": (1.5, 2.2), "fp32": (1.1, 1.4)},
+    **{n: {"bf16": (2.3, 3.4), "fp32": (1.3, 1.7)} for n in (8192, 32768)},
+}
+
+
 def statistics_of_heads(bench: Bench) -> Iterator[Table]:
-    """The statistics of `classify` beside a plain forward pass, by length and type of numbers; again with each row."""
-    lengths = (32, 64) if bench.tiny else (128, 512, 2048, 8192, 16384, 32768)
+    """The statistics of `classify` beside a plain forward pass, of BERT-base, by length and type of numbers."""
+    return _statistics(bench, (32, 64) if bench.tiny else (128, 512, 2048))
+
+
+def statistics_of_long_texts(bench: Bench) -> Iterator[Table]:
+    """The same of one layer and longer texts."""
+    return _statistics(bench, (96,) if bench.tiny else (8192, 16384, 32768))
+
+
+def _statistics(bench: Bench, lengths: Sequence[int]) -> Iterator[Table]:
+    """A table that is given again with each row."""
     ways = ["confidence, positions, entropy", "all of classify"]
     table = Table(
         f"Statistics of all heads in passes of {BATCHES} batches beside plain forward passes with sdpa",
         ["n", "layers x heads", "texts in a batch", "type", "plain, ms a batch", "tokens/s",
-         *(f"{w}: ratio" for w in ways), "plain, MB", *(f"{w}: MB more" for w in ways)],
+         *(f"{w}: {what}" for w in ways for what in ("ratio", "goal")), "plain, MB", *(f"{w}: MB more" for w in ways)],
     )  # fmt: skip
+    begun = bench.left
     examples = list(open_corpus("demo"))[: 40 if bench.tiny else None]
     for n in lengths:
-        if bench.left < 0.6 * bench.seconds and not bench.tiny:
+        if begun - bench.left > PART_SECONDS - 60 and not bench.tiny:
             table.notes.append(f"n = {n} was left out for want of time.")
             continue
         layers = None if n <= 2048 else 1
@@ -245,15 +267,15 @@ def statistics_of_heads(bench: Bench) -> Iterator[Table]:
         corpus_reader = reader(model, examples)
         texts = inputs.joined(examples * math.ceil(n / 8192), corpus_reader, n)
         texts = texts[: max(1, (128 if bench.tiny else 16384) // n)]
-        cpu = _sums(corpus_reader, texts) if n == lengths[0] else None
+        cpu = _sums(corpus_reader, texts) if n == lengths[0] <= 512 else None
         for mode in MODES:
             model.to(bench.device, torch.bfloat16 if mode == "bf16" else torch.float32)
             with matrix_products(mode), torch.inference_mode():
-                batches = list(corpus_reader.batches(texts, n * len(texts))) * BATCHES
+                batches, kernels = list(corpus_reader.batches(texts, n * len(texts))) * BATCHES, dict[str, list[str]]()
                 tokens = sum(int(b.source.real.sum()) for b in batches)
                 todo = [
                     measure_statistics.plain_way(corpus_reader),
-                    *(measure_statistics.headlens_way(corpus_reader, tier) for tier in (3, 7)),
+                    *(measure_statistics.headlens_way(corpus_reader, tier, kernels) for tier in (3, 7)),
                 ]
                 runs: dict[str, Run] = {
                     name: (lambda way=way, batches=batches: way(batches))
@@ -262,9 +284,12 @@ def statistics_of_heads(bench: Bench) -> Iterator[Table]:
                 found = bench.times(runs)
                 memory = [bench.megabytes(run) for run in runs.values()]
                 median, ratio = statistics.median(found["plain"]), ratios(found, "plain")
+                goals = GOALS.get(n, {}).get(mode, ("", ""))
+                table.notes += [f"n = {n}, {mode}: {', '.join(sites)}: {how}." for how, sites in kernels.items()]
                 shape = f"{model.config.num_hidden_layers} x {model.config.num_attention_heads}"
                 table.rows.append(
-                    [n, shape, len(texts), mode, median / BATCHES, 1000 * tokens / median, *(ratio[w] for w in ways),
+                    [n, shape, len(texts), mode, median / BATCHES, 1000 * tokens / median,
+                     ratio[ways[0]], goals[0], ratio[ways[1]], goals[1],
                      memory[0], *(m - memory[0] for m in memory[1:])]
                 )  # fmt: skip
                 if cpu is not None:
@@ -507,6 +532,7 @@ def _trained(
 PARTS: dict[str, Callable[[Bench], Iterable[Table]]] = {
     "tests": gpu_tests,
     "statistics": statistics_of_heads,
+    "long": statistics_of_long_texts,
     "sweep": head_removal,
     "relevance": relevance_of_heads,
     "steps": training_steps,

@@ -20,7 +20,8 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -28,11 +29,14 @@ import contenders
 import inputs
 import torch
 from device_time import milliseconds
+from torch import Tensor
 
+from headlens.attention.edits_and_observers import BatchTokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
-from headlens.corpora.batches import Batch
+from headlens.corpora.batches import Batch, collate
 from headlens.corpora.frequency import make_frequency
+from headlens.metrics.batch_cache import copied_with_facts
 from headlens.metrics.confidence import Confidence
 from headlens.metrics.entropy import Entropy
 from headlens.metrics.mass import Mass
@@ -43,7 +47,7 @@ from headlens.metrics.positions import Positions
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
-from headlens.runs.corpus_pass import CorpusReader
+from headlens.runs.corpus_pass import CorpusReader, read_ahead, reads_ahead
 
 RELATIONS = ("nsubj", "obj", "amod", "advmod")
 TIERS = {
@@ -59,8 +63,11 @@ TIMES = (1, 4, 16)
 TOKEN_METRICS = (Confidence(), Positions(), Entropy(), Mass(), Monotonicity())
 
 
-def headlens_way(reader: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
-    """Everything `classify` does with the batches of a corpus, up to a tier."""
+def headlens_way(
+    reader: CorpusReader, tier: int, kernels: dict[str, list[str]] | None = None
+) -> Callable[[Iterable[Batch]], Statistics]:
+    """Everything `classify` does with the batches of a corpus, up to a tier; `kernels` is told what computed them."""
+    kernels = {} if kernels is None else kernels
     metrics: list[Metric] = [*TOKEN_METRICS[:tier], *([RareWords(), Syntax(RELATIONS)] if tier > 5 else [])]
     if tier > 6:
         own = {metric.name for metric in metrics}
@@ -71,10 +78,24 @@ def headlens_way(reader: CorpusReader, tier: int) -> Callable[[Iterable[Batch]],
         watching = Statistics(metrics, reader.sites)
         observers = [watching, HeadSimilarity(reader.sites)] if tier > 6 else [watching]
         annotator = Annotator(RELATIONS if tier > 5 else (), frequency, words=tier > 6, sample=tier > 6)
-        with AttentionSession(reader.model, observers=observers, kernel="fast") as session:
+        device = reader.model.device
+
+        def prepared() -> Iterator[tuple[dict[str, Tensor], BatchTokens]]:
             for batch in batches:
-                with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=reader.decoder_only)):
-                    reader.model(**batch.inputs)
+                there = batch if device.type == "cpu" else collate(batch.examples, pad_id=reader.pad_id, device="cpu")
+                tokens = annotator.annotate(there, AnnotationCounts(), decoder_only=reader.decoder_only)
+                for observer in observers if device.type != "cpu" else ():
+                    observer.look_ahead(tokens)
+                yield there.inputs, tokens
+
+        ahead = read_ahead(prepared()) if reads_ahead(device) else nullcontext(prepared())
+        with AttentionSession(reader.model, observers=observers, kernel="fast") as session, ahead as batches_ahead:
+            for made in batches_ahead:
+                inputs, tokens = copied_with_facts(*made, device)
+                with session.batch(tokens):
+                    reader.model(**inputs)
+        watching.totals.arrays()  # which waits for a GPU
+        kernels.update(session.kernels())
         return watching
 
     return way
