@@ -193,10 +193,10 @@ def _copied(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
     if device.type == "cpu" or any(tensor.device.type != "cpu" for tensor in tensors):
         return [to_device(tensor, device) for tensor in tensors]
     # Of pinned memory a copy is made later, while the processor goes on; torch does not use it again before.
-    return places_of(tensors, packed(tensors, pinned=device.type == "cuda").to(device, non_blocking=True))
+    return places_of(tensors, packed_bytes(tensors, pinned=device.type == "cuda").to(device, non_blocking=True))
 
 
-def packed(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
+def packed_bytes(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
     """Returns the bytes of tensors behind each other, each from a multiple of 16 on; in pinned memory or not."""
     memory = torch.empty(_starts(tensors)[-1], dtype=torch.uint8, pin_memory=pinned)
     for place, tensor in zip(places_of(tensors, memory), tensors, strict=True):
@@ -205,7 +205,7 @@ def packed(tensors: Sequence[Tensor], *, pinned: bool) -> Tensor:
 
 
 def places_of(tensors: Sequence[Tensor], memory: Tensor) -> list[Tensor]:
-    """Returns the tensors that stand in memory, on any device, where `packed` puts these."""
+    """Returns the tensors that stand in memory, on any device, where `packed_bytes` puts these."""
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     return [
         memory[start : start + size].view(tensor.dtype).view(tensor.shape)

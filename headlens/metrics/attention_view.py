@@ -147,7 +147,7 @@ class CallView:
 
     @property
     def n_heads(self) -> int:
-        """Number of heads."""
+        """Number of the heads that the view shows."""
         return self.token_weights.shape[1]
 
     @cached_property
@@ -161,7 +161,7 @@ class CallView:
         return dot(self.weights, _away(self.start, *self.weights.shape[2:], self.weights.device, self.weights.dtype))
 
     def neighbour_weights(self, offset: int) -> tuple[Tensor, slice, slice]:
-        """`neighbours` at the level of the view."""
+        """What `neighbours` gives of weights at the level of the view."""
         return self.neighbours(self.weights, offset)
 
     def read_neighbour_weights(self, offset: int) -> tuple[Tensor, slice, slice]:

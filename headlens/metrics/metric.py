@@ -332,7 +332,7 @@ class _StackRows:
         self._room = room_for(needs, call.queries, call.keys, n_heads)
 
     def add(self, call: AttentionCall) -> None:
-        """Works out the statistics of one call."""
+        """Works out the statistics of the rows of one call."""
         assert call.rows is not None
         first = sum(self.n_heads)
         of_call = self._room.of_heads(slice(first, first + call.query.shape[1]))

@@ -54,26 +54,26 @@ class RowView(CallView):
 
     @cached_property
     def peak(self) -> Peak:
-        """See `CallView.peak`."""
+        """The most attended keys that are not special, see `CallView.peak`."""
         return Peak(_known(self._statistics.peak), _known(self._statistics.peak_key).long())
 
     @cached_property
     def highest(self) -> tuple[Tensor, Tensor]:
-        """See `CallView.highest`."""
+        """The largest weights, without and with separators, see `CallView.highest`."""
         return _known(self._statistics.between), _known(self._statistics.highest)
 
     @cached_property
     def entropies(self) -> Tensor:
-        """See `CallView.entropies`."""
+        """The entropy of every query's attention in nats, see `CallView.entropies`."""
         return _known(self._statistics.entropy)
 
     @property
     def distances(self) -> Tensor:
-        """See `CallView.distances`."""
+        """The mean distance of every query to what it attends to, see `CallView.distances`."""
         return _known(self._statistics.distance)
 
     def neighbour_weights(self, offset: int) -> tuple[Tensor, slice, slice]:
-        """See `CallView.neighbour_weights`."""
+        """Weights between tokens that are `offset` apart, see `CallView.neighbour_weights`."""
         statistics = self._statistics
         rows = _known({-1: statistics.previous, 0: statistics.itself, 1: statistics.following}[offset])
         first, stop = max(0, -offset), rows.shape[2] - max(0, offset)
@@ -87,36 +87,36 @@ class RowView(CallView):
 
     @cached_property
     def token_received(self) -> Tensor:
-        """See `CallView.token_received`."""
+        """Weights that every key receives from all real queries, see `CallView.token_received`."""
         return _known(self._statistics.received)
 
     @property
     def read_received(self) -> Tensor:
-        """See `CallView.read_received`."""
+        """The same of what values are multiplied by, see `CallView.read_received`."""
         return self.token_received if self.to_tokens is None else _known(self._statistics.read)
 
     @cached_property
     def value_norms(self) -> Tensor | None:
-        """See `CallView.value_norms`."""
+        """Norms of projected values, if they are known, see `CallView.value_norms`."""
         return self._statistics.value_norms
 
     @cached_property
     def output_norms(self) -> Tensor | None:
-        """See `CallView.output_norms`."""
+        """Norms of projected head outputs, if they are known, see `CallView.output_norms`."""
         return self._statistics.output_norms
 
     def between_parts(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """See `CallView.between_parts`."""
+        """Sums of weights from and to parts of speech, see `CallView.between_parts`."""
         return _known(self._statistics.parts)[:, :, : queries.shape[2] - 1, : keys.shape[2]].sum(0)
 
     @cached_property
     def word_targets(self) -> Tensor:
-        """See `CallView.word_targets`."""
+        """First token of the word that every word attends to most, see `CallView.word_targets`."""
         return self._first_tokens(_known(self._statistics.words))
 
     @cached_property
     def other_targets(self) -> Tensor:
-        """See `CallView.other_targets`."""
+        """First token of the other word that every word attends to most, see `CallView.other_targets`."""
         return self._first_tokens(_known(self._statistics.other_words))
 
     def _first_tokens(self, words: Tensor) -> Tensor:

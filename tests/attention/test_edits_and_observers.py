@@ -8,7 +8,7 @@ from headlens.attention.edits_and_observers import (
     Edit,
     Observer,
     copied_together,
-    packed,
+    packed_bytes,
     places_of,
 )
 from headlens.attention.sites import Site
@@ -50,7 +50,7 @@ def test_tensors_that_share_memory_for_a_copy_keep_types_shapes_and_values() -> 
         torch.tensor(1.5, dtype=torch.float64),
         torch.randn(2, 5).bfloat16(),
     ]
-    copies = places_of(tensors, packed(tensors, pinned=False).clone())
+    copies = places_of(tensors, packed_bytes(tensors, pinned=False).clone())
     for copy, tensor in zip(copies, tensors, strict=True):
         torch.testing.assert_close(copy, tensor, rtol=0, atol=0)
 

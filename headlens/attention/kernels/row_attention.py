@@ -169,7 +169,7 @@ class _Scores:
 
     @property
     def constants(self) -> dict[str, Any]:
-        """What kernels are compiled for."""
+        """Constants that the kernels are compiled for."""
         d = self.query.shape[3]
         return {
             "D": d,
@@ -186,7 +186,7 @@ class _Scores:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """See `tile_sizes`."""
+        """Rows and columns of a tile, see `tile_sizes`."""
         return tile_sizes(self.query.dtype, self.query.shape[3])
 
     def attend(self, value: Tensor, sink: Tensor | None) -> tuple[Tensor, KernelRows]:
@@ -197,7 +197,7 @@ class _Scores:
         lse = query.new_empty(self.shape[:3], dtype=torch.float32)
         given = None if sink is None else torch.empty_like(lse)
         query_and_key, of_mask = self.strides[:6], self.strides[6:]
-        self.kernels.attend[(-(-n_queries // self.sizes["BM"]), sentences * n_heads)](
+        self.kernels.attention_forward[(-(-n_queries // self.sizes["BM"]), sentences * n_heads)](
             query, key, value, mask, lse if sink is None else sink, output, lse, lse if given is None else given,
             *query_and_key, *value.stride()[:3], *of_mask, output.stride(0), output.stride(2), output.stride(1),
             n_heads, n_queries, n_keys, *self.numbers,

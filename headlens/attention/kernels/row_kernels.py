@@ -51,7 +51,7 @@ def _scores(
 
 
 @triton.jit(do_not_specialize=["n_heads", "n_rows", "n_keys", "groups"])
-def attend(
+def attention_forward(
     QUERY, KEY, VALUE, MASK, SINK, OUT, LSE, GIVEN,
     sqb, sqh, sqn, skb, skh, skn, svb, svh, svn, smb, smh, smq, smk, sob, soh, son,
     n_heads, n_rows, n_keys, groups, scale, cap,

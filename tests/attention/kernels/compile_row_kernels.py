@@ -51,7 +51,7 @@ def cases() -> Iterator[tuple[Any, str, dict[str, Any], dict[str, int]]]:
         size = tile_sizes(KINDS[kind], d)
         options = {name: size.pop(name) for name in ("num_warps", "num_stages")}
         scores = {"D": d - 4 if more else d, "BD": d, "HAS_MASK": more, "CAUSAL": not more, "HAS_CAP": more}
-        yield row_kernels.attend, kind, {**scores, **size, "HAS_SINK": more, "IP": "tf32x3"}, options
+        yield row_kernels.attention_forward, kind, {**scores, **size, "HAS_SINK": more, "IP": "tf32x3"}, options
         wanted = dict.fromkeys(("OF_PEAK", "OF_ENTROPY", "OF_PLACES", "OF_RECEIVED"), True)
         wanted |= {"OF_READ": more, "OF_PARTS": more, "N_PARTS": 32, "IP": "tf32x3"}
         yield row_kernels.row_statistics, kind, {**scores, **size, **wanted}, options
