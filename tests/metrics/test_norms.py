@@ -19,7 +19,7 @@ from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, O
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
-from headlens.metrics.attention_view import _norms
+from headlens.metrics.attention_view import projected_norms
 from headlens.metrics.metric import Statistics
 from headlens.metrics.norms import Norms
 from headlens.weights import head_slicing
@@ -245,6 +245,6 @@ def test_norms_are_those_of_the_projected_vectors_in_float64() -> None:
     vectors = torch.randn(3, 2, 5, 8, generator=generator)
     vectors[0, 0, 0] = 0
     expected = torch.matmul(vectors.double(), weight).norm(dim=-1)
-    norms = _norms(vectors, torch.matmul(weight, weight.transpose(1, 2)).float())
+    norms = projected_norms(vectors, torch.matmul(weight, weight.transpose(1, 2)).float())
     assert norms is not None
     torch.testing.assert_close(norms.double(), expected, rtol=1e-6, atol=0)
