@@ -133,6 +133,18 @@ def heads_over_depth(generator: np.random.Generator, rho: float, shape: tuple[in
     return np.array(grid)
 
 
+def test_the_interval_is_the_jackknife_of_fishers_z() -> None:
+    """Heads left out one by one, and Student's t with one degree of freedom less than there are heads."""
+    grid = np.random.default_rng(3).normal(size=(5, 6)).cumsum(axis=0)
+    z = [math.atanh(depth_correlation(np.delete(grid, head, axis=1)).value) for head in range(6)]
+    mean = sum(z) / 6
+    error = math.sqrt(5 / 6 * sum((value - mean) ** 2 for value in z))
+    result, half = depth_correlation(grid), 2.5705818366147395 * error  # the .975 quantile of t, 5 degrees of freedom
+    assert math.atanh(result.low) == pytest.approx(math.atanh(result.value) - half)
+    assert math.atanh(result.high) == pytest.approx(math.atanh(result.value) + half)
+
+
+
 @pytest.mark.parametrize(("draws", "least"), rest_slow_rows([(40, 36), (200, 182)]))
 @pytest.mark.parametrize("heads", rest_slow([4, 12]))
 @pytest.mark.parametrize("rho", [0.0, 0.9])
