@@ -144,7 +144,6 @@ def test_the_interval_is_the_jackknife_of_fishers_z() -> None:
     assert math.atanh(result.high) == pytest.approx(math.atanh(result.value) + half)
 
 
-
 @pytest.mark.parametrize(("draws", "least"), rest_slow_rows([(40, 36), (200, 182)]))
 @pytest.mark.parametrize("heads", rest_slow([4, 12]))
 @pytest.mark.parametrize("rho", [0.0, 0.9])

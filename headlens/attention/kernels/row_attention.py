@@ -19,6 +19,7 @@ from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.kernels.blocked_softmax import CHECKED, checked_part, checked_rows, equals_own
 from headlens.attention.normalizers import lowest_kept, unknown_arguments
 from headlens.attention.rows import TILE, RowFacts, Rows, RowStatistics
+from headlens.memory import is_out_of_memory
 
 # Heads of these sizes, and of those in between, which are computed as the next larger one.
 _SIZES = (16, 32, 64, 128, 256)
@@ -43,8 +44,14 @@ class RowAttention:
         if why := _unfit(module, context, kwargs, causal=causal):
             return why
         if module not in self._refused:
-            agrees = _agrees(module, context, mask, kwargs, causal=causal)
-            self._refused[module] = "" if agrees else "the attention of the model gives other numbers"
+            try:
+                agrees = _agrees(module, context, mask, kwargs, causal=causal)
+                self._refused[module] = "" if agrees else "the attention of the model gives other numbers"
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                # Compilers raise everything, on cards and with versions that nobody tried.
+                self._refused[module] = f"the kernel failed, {type(error).__name__}"
         return self._refused[module]
 
     def attend(

@@ -293,6 +293,24 @@ def test_what_the_kernels_do_not_serve(change: dict[str, Any], why: str, monkeyp
     assert why in RowAttention().refusal(module, context, mask, kwargs, causal="causal" in change)
 
 
+def test_a_kernel_that_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a compiler raises on a card refuses the module; want of memory is told, so that batches get smaller."""
+    context, mask, kwargs = call(Case((5, 3)))
+    module, errors = torch.nn.Module().eval(), [torch.OutOfMemoryError("no memory"), ValueError("no such instruction")]
+
+    def fail(*_: Any, **__: Any) -> bool:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(row_attention, "available", lambda _: "")
+    monkeypatch.setattr(row_attention, "_agrees", fail)
+    rows = RowAttention()
+    with pytest.raises(torch.OutOfMemoryError):
+        rows.refusal(module, context, mask, kwargs, causal=False)
+    for _ in range(2):
+        assert rows.refusal(module, context, mask, kwargs, causal=False) == "the kernel failed, ValueError"
+    assert errors == []
+
+
 @pytest.mark.parametrize("dtype", rest_slow([torch.float32, torch.float16]))
 def test_rows_under_padding_are_those_without(dtype: torch.dtype) -> None:
     """A sentence beside a longer one: every statistic to the last digits of sums in another order."""
