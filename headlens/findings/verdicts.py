@@ -126,7 +126,7 @@ def bound_text(row: Mapping[Any, Any], ends: tuple[str, str] = ("delta_low", "de
     if math.isnan(most):
         return ""
     verb = "may rise by" if metric in LOWER_IS_BETTER else "may lose"
-    return f"{verb} up to {amount_text(max(most, 0.0), metric)}"
+    return f"{verb} up to {amount_text(max(0.0, most), metric)}"
 
 
 def to_decide_text(number: float, *, more: str = "") -> str:

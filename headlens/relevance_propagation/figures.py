@@ -60,8 +60,9 @@ CAPTIONS = {
         "Relevance under other rules",
         "Every dot is a head: its share of the layer's relevance under the rule that was asked for, and under another "
         "one. On the dashed line both are the same. Spearman's correlation is 1 where both put the heads in the same "
-        "order; the lower it is, the more the result depends on the choice of rule. It is of the shares of all layers, "
-        "which are not comparable between layers: the table has that of `raw`. Triangles mark values beyond the axes.",
+        "order; the lower it is, the more the result depends on the choice of rule. It is that within layers, the mean "
+        "over them, since shares of layers do not compare: the table has that of `raw` over all heads. Triangles mark "
+        "values beyond the axes.",
     ),
 }
 RELEVANCE_SOURCES = {"relevance": ("relevance",), "rule_agreement": ("relevance",)}

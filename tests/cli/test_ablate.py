@@ -353,7 +353,7 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     for words in ("Largest losses without a head", "Pruned models", "Without each head", "Pruning many heads"):
         assert words in page
     assert page.count("How smoothly heads vary over depth") > 1
-    assert "No data, so no figure" not in page
+    assert "Nothing to draw, so no figure" not in page
 
 
 def test_the_model_it_is_about_may_be_named_twice(run: Callable[..., Any], judge: str) -> None:

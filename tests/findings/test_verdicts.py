@@ -17,6 +17,7 @@ from headlens.analyses.sparsefinder.options import MetricOptions
 from headlens.errors import InputError, OptionError
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,
+    bound_text,
     foremost,
     known_verdicts,
     not_apart,
@@ -287,3 +288,8 @@ def test_what_is_not_told_apart_from_the_foremost() -> None:
     assert tied(2) == " (2 heads tie)"
     assert tied(1, near=1) == " (the intervals of 1 other head overlap with its own)"
     assert tied(2, "methods", 3) == " (2 methods tie; the intervals of 3 other methods overlap with its own)"
+
+
+def test_a_bound_of_nothing_has_no_sign() -> None:
+    for metric, words in (("accuracy", "may lose up to 0 points"), ("loss", "may rise by up to 0")):
+        assert bound_text({"metric": metric, "delta_low": 0.0, "delta_high": 0.0}).startswith(words)

@@ -107,7 +107,7 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     width = _LEFT + across * (size + _GAP)
     title = "Fixed attention patterns (white: may attend, dark: masked)"
     columns = [(_LEFT + column * (size + _GAP)) / width for column in range(across)], size / width
-    top = _TOP + (style.further_lines(title, width) if page < style.FULL_WIDTH else 0.0)
+    top = _TOP + style.further_lines(title, width)
     slots = (size + _LINE * lines + 0.12, 0.06, size)
     figure, panels = panel_grid(title, len(names), width, columns, slots, (top, _BOTTOM))
     for number, (axes, pattern_rows) in enumerate(zip(panels, by_name, strict=True)):

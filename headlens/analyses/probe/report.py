@@ -98,7 +98,7 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         even = next((row for row in others if row["method"] == UNIFORM), None)
         if even is not None and even is not other and not even["delta_low"] > 0:
             difference = value_text(*(100 * even[name] for name in DIFFERENCE[:3]), digits=1)
-            findings[-1] += f" Nor is it significantly better than the same probe on uniform attention ({difference})."
+            findings[-1] += f" It is {_not_better(even)} than the same probe on uniform attention ({difference})."
     return findings
 
 

@@ -28,6 +28,18 @@ def test_commands_know_their_kind() -> None:
     assert list(mask_figures({})) == []
 
 
+@pytest.mark.usefixtures("laid_out")
+@pytest.mark.parametrize("texts", [("star",), ("star", "window:3")])
+def test_the_title_leaves_room_for_names_of_patterns(texts: tuple[str, ...]) -> None:
+    figure = pattern_pictures(table(*texts))
+    assert figure is not None
+    figure.draw_without_rendering()
+    (title,) = figure.texts
+    names = [axes.title if axes.title.get_text() else axes._left_title for axes in figure.axes]
+    assert all(name.get_text() for name in names)
+    assert all(name.get_window_extent().y1 <= title.get_window_extent().y0 for name in names)
+
+
 @pytest.mark.parametrize("texts", [("star",), ("star", "window:3"), tuple(PAPER)])
 @pytest.mark.parametrize("n", rest_slow([1, 2, 12, 128], [1, 12]))
 def test_white_is_where_a_query_may_look(texts: tuple[str, ...], n: int) -> None:

@@ -59,9 +59,11 @@ def test_the_finding_names_the_better_baseline() -> None:
         "61.0 [55.0, 66.0] % of 100 words of 1 held-out sentence (difference"
     )
     even = unclear.assign(delta=0.0, delta_high=0.01)
-    told = "Nor is it significantly better than the same probe on uniform attention (0.0 [-1.0, 1.0])."
+    told = "It is not significantly better than the same probe on uniform attention (0.0 [-1.0, 1.0])."
     assert REPORT.findings(recorded(probe=even))[0].endswith(f"percentage points). {told}")
     assert told[:10] not in REPORT.findings(recorded())[0]
+    worse = unclear.assign(delta=-0.1, delta_low=-0.2, delta_high=-0.05)
+    assert "It is significantly worse than the same probe on uniform" in REPORT.findings(recorded(probe=worse))[0]
     better = SCORES.assign(uas=SCORES["uas"].where(SCORES["method"] != UNIFORM, 0.27))
     assert "(difference from uniform attention: 51.0" in REPORT.findings(recorded(probe=better))[0]
     for method in (PROBE, [RIGHT_BRANCHING, BEST_OFFSET, UNIFORM]):

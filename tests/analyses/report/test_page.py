@@ -71,7 +71,7 @@ def test_the_page_says_what_it_is_about(page: str) -> None:
     tables = ["heads.csv", "positions.csv", "syntax.csv", "similarity.csv", "All that run.json records"]
     assert [t for t in found.text["bdi"] if t in (*headings, *tables)] == [*headings, *tables]
     assert found.text["li"][-1] == "34 words share a token.", "behind what was found"
-    assert "No data, so no figure, for: Entropy." in found.text["p"]
+    assert "Nothing to draw, so no figure, for: Entropy." in found.text["p"]
     cells = found.text["td"]
     assert cells.count("encoder.0.1") == 5  # best of four relations and directions, and holding a role
     assert "cd" * 32 in cells

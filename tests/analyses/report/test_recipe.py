@@ -233,7 +233,7 @@ def test_what_has_no_numbers_is_named(classified: Path) -> None:
     path.write_text("\n".join(",".join(line) for line in [lines[0], *rows]) + "\n")
     made = report(classified)
     assert made.sections[0].undrawn == ["entropy"]
-    assert "No data, so no figure, for: Entropy." in made.page.read_text(encoding="utf-8")
+    assert "Nothing to draw, so no figure, for: Entropy." in made.page.read_text(encoding="utf-8")
 
 
 def test_a_page_of_somebody_else_is_refused(other: Path, tmp_path: Path) -> None:
