@@ -62,8 +62,9 @@ _CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to
 BLOCK = 512
 # A window of one token makes any head attend to its neighbours.
 _NULL_UNDER_MASK = (
-    "Uniform attention, which roles have to be above, and its values (…_null) know nothing of the mask: what the mask "
-    "alone makes of a head may be a role. Compare with the same run without the mask."
+    "Uniform attention, which roles have to be above, its values (…_null), and the largest possible entropy know "
+    "nothing of the mask: what the mask alone makes of a head may be a role, and heads that spread their attention "
+    "evenly over what it leaves are not said to. Compare with the same run without the mask."
 )
 
 
