@@ -26,9 +26,9 @@ import pytest
 DURATIONS = Path(__file__).with_name("durations.json")
 TIERS = ("default", "slow")
 MOST_OF_ONE, MOST_OF_ALL = 1.0, 480.0
-# A test alone was measured at up to three times as much on a machine with neighbours, all of them at .15 more or less
-# by the median test. The record is of a quiet machine; tests there vary by half.
-TOLERANCE, TOLERANCE_OF_ALL, TOLERANCE_OF_RECORD = 3.0, 1.15, 1.5
+# A test alone was measured at up to three times as much on a machine with neighbours, and all of them at up to .12 more
+# than the median test tells, since imports cost more there. The record is of a quiet machine; tests there vary by half.
+TOLERANCE, TOLERANCE_OF_ALL, TOLERANCE_OF_RECORD = 3.0, 1.25, 1.5
 _LISTED = 0.1  # seconds; cheaper tests stand in the record as one sum of their file
 REST = "(cheaper ones)"
 
