@@ -357,7 +357,9 @@ def _needed(rows: pd.DataFrame) -> str:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
         return f"{none}; the largest loss is without {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
-    significance = f"{counted(lost, 'head')} of {len(rows)} {'is' if lost == 1 else 'are'} significant."
+    # Improvements, which are counted in a sentence of their own, may be significant, too.
+    what = f"The loss without {'each of ' * (lost > 1)}{counted(lost, 'head')}" if better else counted(lost, "head")
+    significance = f"{what} of {len(rows)} {'is' if lost == 1 or better else 'are'} significant."
     near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
     most = f"one of the heads that {task} suffers most without is" if near else f"{task} suffers most without"
     which = f"{head_name(row)}{tied(alike, near=near)}"

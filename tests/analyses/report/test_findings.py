@@ -124,7 +124,10 @@ def test_heads_without_which_a_task_is_better_are_no_losses() -> None:
     )
     (text,) = of("ablate", ablation=changed.assign(p_holm=[1.0, 0.01, 0.001, 1.0, 1.0, 1.0]))
     assert f"sst2 suffers most without {names[1]}: " in text
-    assert text.endswith(f" 1 head of 6 is significant. Without {names[2]}, accuracy is significantly better: 0.975.")
+    alone = f"Without {names[2]}, accuracy is significantly better: 0.975."
+    assert text.endswith(f". The loss without 1 head of 6 is significant. {alone}")
+    (text,) = of("ablate", ablation=changed.assign(p_holm=[0.01, 0.01, 0.001, 1.0, 1.0, 1.0]))
+    assert text.endswith(f". The loss without each of 2 heads of 6 is significant. {alone}")
     better = changed.assign(delta=changed["delta"].clip(lower=0), value=changed["value"].clip(lower=0.875))
     (text,) = of("ablate", ablation=better)
     assert text.startswith("demo: without any one of 6 heads, sst2 has accuracy 0.875 or better on these examples.")
