@@ -214,7 +214,7 @@ def parse() -> argparse.Namespace:
 
 
 def works(options: argparse.Namespace) -> list[inputs.Work]:
-    """What is to be measured."""
+    """Returns the corpus as sentences and as texts of 512 tokens, or the one of them that is asked for."""
     loaded = inputs.loaded_model(options.model, options.device)
     texts = inputs.sentences(options.corpus, options.sentences)
     reader = CorpusReader.of(loaded, texts[0])
@@ -233,7 +233,7 @@ def print_machine(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Prints a table of time, and of memory, for each kind of text; `--peak` measures memory in this process."""
     options = parse()
     torch.set_num_threads(options.threads)
     with torch.inference_mode():

@@ -49,12 +49,15 @@ class RowsOfWeights(Rows):
             found["read"] = (weights * real[..., None]).sum(2)
         if query_parts is not None and key_parts is not None:
             found["parts"] = torch.einsum("bhqk,bqf,bkt->bhft", weights, query_parts.double(), key_parts.double())
-        sums = torch.einsum("bqu,bhqk,bkw->bhuw", member(self.queries), weights, member(keys))
-        same = torch.eye(*sums.shape[2:], dtype=torch.bool)
-        for name, of_words in (("words", sums), ("other_words", sums.masked_fill(same, 0))):
+        for name, of_words in self.word_sums().items():
             best = of_words.max(-1)
             found[name] = best.indices.masked_fill(best.values <= 0, -1)
         return found
+
+    def word_sums(self) -> dict[str, Tensor]:
+        """Weights between words, added up over the tokens of both, (batch, heads, word, word); of others alone, too."""
+        sums = torch.einsum("bqu,bhqk,bkw->bhuw", member(self.queries), self.map, member(self.keys))
+        return {"words": sums, "other_words": sums.masked_fill(torch.eye(*sums.shape[2:], dtype=torch.bool), 0)}
 
 
 def member(tokens: Tokens) -> Tensor:

@@ -31,23 +31,33 @@ def _tanh(x):
 
 @triton.jit
 def _scores(
+    products, MASK, rows, cols, here, smq, smk, scale, cap,
+    HAS_MASK: tl.constexpr, HAS_CAP: tl.constexpr,
+):  # fmt: skip
+    """Scores to the base 2 of products q k, of rows and columns of the same shape, where they are `here`."""
+    s = products * scale
+    if HAS_CAP:
+        s = cap * _tanh(s / cap)
+    if HAS_MASK:
+        s = s + tl.load(MASK + rows * smq + cols * smk, mask=here, other=0.0).to(tl.float32)
+    return tl.maximum(s, CLOSED) * LOG2E
+
+
+@triton.jit
+def _tile_scores(
     q, KEY, MASK, rows, cols, n_rows, n_keys, skn, smq, smk, scale, cap,
     D: tl.constexpr, BD: tl.constexpr, HAS_MASK: tl.constexpr, CAUSAL: tl.constexpr, HAS_CAP: tl.constexpr,
     IP: tl.constexpr,
 ):  # fmt: skip
-    """Scores of rows and columns to the base 2, (BM, BN), and which of them there are."""
+    """`_scores` of a tile of rows and columns, (BM, BN), and which of them there are."""
     d = tl.arange(0, BD)
     k = tl.load(KEY + cols[None, :] * skn + d[:, None], mask=(cols[None, :] < n_keys) & (d[:, None] < D), other=0.0)
-    s = tl.dot(q, k, input_precision=IP) * scale
-    if HAS_CAP:
-        s = cap * _tanh(s / cap)
     here = (cols[None, :] < n_keys) & (rows[:, None] < n_rows)
     if CAUSAL:
         here = here & (cols[None, :] <= rows[:, None])
-    if HAS_MASK:
-        added = tl.load(MASK + rows[:, None] * smq + cols[None, :] * smk, mask=here, other=0.0).to(tl.float32)
-        s = s + added
-    return tl.maximum(s, CLOSED) * LOG2E, here
+    products = tl.dot(q, k, input_precision=IP)
+    s = _scores(products, MASK, rows[:, None], cols[None, :], here, smq, smk, scale, cap, HAS_MASK, HAS_CAP)
+    return s, here
 
 
 @triton.jit(do_not_specialize=["n_heads", "n_rows", "n_keys", "groups"])
@@ -76,7 +86,7 @@ def attention_forward(
         end = tl.minimum(n_keys, (block + 1) * BM)
     for start in range(0, end, BN):
         cols = start + tl.arange(0, BN)
-        s, here = _scores(
+        s, here = _tile_scores(
             q, KEY, MASK, rows, cols, n_rows, n_keys, skn, smq, smk, scale, cap, D, BD, HAS_MASK, CAUSAL, HAS_CAP, IP
         )
         new = tl.maximum(most, tl.max(tl.where(here, s, NOTHING), 1))
@@ -158,26 +168,10 @@ def row_statistics(
                 if OF_READ:
                     tl.store(READ + (bh * n_blocks + block) * n_keys + cols, none, mask=cols < n_keys)
         else:
-            s, here = _scores(
-                q,
-                KEY,
-                MASK,
-                rows,
-                cols,
-                n_rows,
-                n_keys,
-                skn,
-                smq,
-                smk,
-                scale,
-                cap,
-                D,
-                BD,
-                HAS_MASK,
-                CAUSAL,
-                HAS_CAP,
+            s, here = _tile_scores(
+                q, KEY, MASK, rows, cols, n_rows, n_keys, skn, smq, smk, scale, cap, D, BD, HAS_MASK, CAUSAL, HAS_CAP,
                 IP,
-            )
+            )  # fmt: skip
             below = tl.where(here, s - lse[:, None], 0.0)  # logarithm of the weight
             p = tl.where(here, tl.exp2(below), 0.0)
             if OF_PEAK:
@@ -256,15 +250,12 @@ def chosen_rows(
     for start in range(0, n_keys, BN):
         cols = start + tl.arange(0, BN)
         k = tl.load(KEY + cols[:, None] * skn + d[None, :], mask=(cols[:, None] < n_keys) & (d[None, :] < D), other=0.0)
-        s = tl.sum(k.to(tl.float32) * q[None, :], 1) * scale
-        if HAS_CAP:
-            s = cap * _tanh(s / cap)
         here = cols < n_keys
         if CAUSAL:
             here = here & (cols <= row)
-        if HAS_MASK:
-            s = s + tl.load(MASK + row * smq + cols * smk, mask=here, other=0.0).to(tl.float32)
-        p = tl.where(here, tl.exp2(tl.maximum(s, CLOSED) * LOG2E - lse), 0.0)
+        products = tl.sum(k.to(tl.float32) * q[None, :], 1)
+        s = _scores(products, MASK, row, cols, here, smq, smk, scale, cap, HAS_MASK, HAS_CAP)
+        p = tl.where(here, tl.exp2(s - lse), 0.0)
         tl.store(WEIGHTS + (h * n_chosen + number) * n_keys + cols, p, mask=cols < n_keys)
 
 
@@ -313,16 +304,13 @@ def word_targets(
             q = tl.load(
                 QUERY + rows[:, None] * sqn + d[None, :], mask=(rows[:, None] >= 0) & (d[None, :] < D), other=0.0
             )
-            s = tl.dot(q, k, input_precision=IP) * scale
-            if HAS_CAP:
-                s = cap * _tanh(s / cap)
             here = (rows[:, None] >= 0) & (cols[None, :] >= 0)
             if CAUSAL:
                 here = here & (cols[None, :] <= rows[:, None])
-            if HAS_MASK:
-                s = s + tl.load(MASK + rows[:, None] * smq + cols[None, :] * smk, mask=here, other=0.0).to(tl.float32)
+            products = tl.dot(q, k, input_precision=IP)
+            s = _scores(products, MASK, rows[:, None], cols[None, :], here, smq, smk, scale, cap, HAS_MASK, HAS_CAP)
             lse = tl.load(LSE + bh * n_rows + rows, mask=rows >= 0, other=0.0)
-            sums += tl.where(here, tl.exp2(tl.maximum(s, CLOSED) * LOG2E - lse[:, None]), 0.0)
+            sums += tl.where(here, tl.exp2(s - lse[:, None]), 0.0)
         of_key = tl.load(KEY_WORDS + (b * key_tiles + slot // 2) * TILE + lane)
         seen = sums
         if OTHERS:

@@ -119,25 +119,25 @@ def call(case: Case) -> tuple[CallContext, Tensor | None, dict[str, Any]]:
     return CallContext(Site(stack, 0, case.heads, "m"), *parts, causal=case.causal), mask, kwargs
 
 
-def exact(
-    case: Case, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
+def by_torch(
+    case: Case, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any], kind: torch.dtype = torch.float64
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Weights over tokens, the share that tokens get, and head outputs, in float64."""
-    query, key, value = (t.double().cpu() for t in (context.query, context.key, context.value))
+    """Weights over tokens, the share that tokens get, and head outputs, in numbers of a type."""
+    query, key, value = (t.to("cpu", kind) for t in (context.query, context.key, context.value))
     key, value = (t.repeat_interleave(case.heads // case.key_heads, 1) for t in (key, value))
     scores = query @ key.transpose(2, 3) * kwargs["scaling"]
     if case.cap is not None:
         scores = case.cap * torch.tanh(scores / case.cap)
     if mask is not None:
-        scores = scores + mask.double().cpu()
+        scores = scores + mask.to("cpu", kind)
     if case.bias:
-        scores = scores + kwargs["position_bias"].double().cpu()
+        scores = scores + kwargs["position_bias"].to("cpu", kind)
     if mask is None and case.causal:
         scores = scores.masked_fill(~torch.ones(scores.shape[2:], dtype=torch.bool).tril(), -math.inf)
     weights, lse = scores.softmax(-1), scores.logsumexp(-1)
     share = torch.ones_like(lse)
     if case.sink:
-        share = torch.sigmoid(lse - kwargs["s_aux"].double().cpu()[:, None])
+        share = torch.sigmoid(lse - kwargs["s_aux"].to("cpu", kind)[:, None])
     return weights, share, ((weights * share[..., None]) @ value).transpose(1, 2)
 
 
@@ -147,9 +147,12 @@ def compare(case: Case) -> None:
     queries, keys = context.queries, context.keys
     assert queries is not None
     assert keys is not None
-    weights, share, expected_output = exact(case, context, mask, kwargs)
+    weights, share, expected_output = by_torch(case, context, mask, kwargs)
+    # Where scores are so large that their rounding shows, as far again as torch's float32 is.
+    rounded = by_torch(case, context, mask, kwargs, torch.float32)[0]
+    more = max(1.0, 2 * float((rounded - weights).abs().max()) / 2e-6)
     output, rows = RowAttention().attend(context, mask, kwargs, causal=case.causal and mask is None)
-    near = {torch.float32: 5e-6 * CARD, torch.float16: 2e-3, torch.bfloat16: 2e-2}[case.dtype]
+    near = {torch.float32: 5e-6 * CARD * more, torch.float16: 2e-3, torch.bfloat16: 2e-2}[case.dtype]
     host, host_keys = queries.host or queries, keys.host or keys
     real = host.real[:, None]
     torch.testing.assert_close(
@@ -176,27 +179,38 @@ def compare(case: Case) -> None:
         if name in ("peak_key", "words", "other_words"):
             continue
         limit = (
-            2e-6 * CARD * (n if name in ("distance", "parts", "received", "read") else 10 if name == "entropy" else 1)
+            2e-6
+            * CARD
+            * more
+            * (n if name in ("distance", "parts", "received", "read") else 10 if name == "entropy" else 1)
         )
         counted = torch.ones(()) if name in ("received", "read", "parts") else real
         torch.testing.assert_close(
-            here * counted, value * counted, atol=limit, rtol=1e-5 * CARD, msg=partial("{}: {}".format, name)
+            here * counted, value * counted, atol=limit, rtol=1e-5 * CARD * more, msg=partial("{}: {}".format, name)
         )
     at = found.peak_key.long().cpu()
     assert bool((at < n).all())
     pointed = weights.gather(3, at.clamp(min=0)[..., None])[..., 0] * (at >= 0)
-    torch.testing.assert_close(pointed * real, wanted["peak"] * real, atol=2e-6 * CARD, rtol=1e-5 * CARD)
+    torch.testing.assert_close(pointed * real, wanted["peak"] * real, atol=2e-6 * CARD * more, rtol=1e-5 * CARD * more)
     assert ((at == wanted["peak_key"]) | ~real).double().mean() > 0.99
-    for name in ("words", "other_words"):
+    for name, sums in reference.word_sums().items():
         room = getattr(found, name)
         if room is not None:
             assert room.shape == wanted[name].shape
-            there = host.n_pieces[:, None] > 0
-            assert ((room.long().cpu() == wanted[name]) | ~there).double().mean() > 0.99, name
+            target = room.long().cpu()
+            pointed = sums.gather(3, target.clamp(min=0)[..., None])[..., 0] * (target >= 0)
+            limit = 2e-6 * CARD * more * int(host.n_pieces.max())
+            torch.testing.assert_close(pointed, sums.amax(-1), atol=limit, rtol=1e-5 * CARD * more)
+            is_word = host.n_pieces[:, None] > 0
+            # Weights that are all but 1 tie for words of several tokens.
+            assert more > 1 or ((target == wanted[name]) | ~is_word).double().mean() > 0.99, name
     sentence, query = host.real.nonzero(as_tuple=True)
     chosen = rows.weights(sentence[::3].to(DEVICE), query[::3].to(DEVICE))
     torch.testing.assert_close(
-        chosen.double().cpu(), weights[sentence[::3], :, query[::3]].transpose(0, 1), atol=2e-6 * CARD, rtol=1e-5 * CARD
+        chosen.double().cpu(),
+        weights[sentence[::3], :, query[::3]].transpose(0, 1),
+        atol=2e-6 * CARD * more,
+        rtol=1e-5 * CARD * more,
     )
 
 
