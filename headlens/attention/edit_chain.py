@@ -80,6 +80,17 @@ def mask_to_use(
     return None if mask is None else floor.of(mask, name, query)
 
 
+def allowed_keys(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:
+    """Keys that queries may attend to under an edited mask, see `CallContext.allowed`; None without an edit of it."""
+    if not any(edit.edits_mask for edit in edits):
+        return None
+    if mask is None:
+        return torch.ones(
+            1, 1, context.query.shape[2], context.key.shape[2], dtype=torch.bool, device=context.key.device
+        )
+    return mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask.bool()
+
+
 def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:
     """The additive mask after all edits.
 

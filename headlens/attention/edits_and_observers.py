@@ -263,6 +263,8 @@ class CallContext:
         causal: whether a query sees only keys up to its own position.
         start: number of the first query in its sentence, where a call has a part of the queries of self-attention.
         last: whether the call has the last query of its sentence.
+        allowed: keys that every query may attend to, bool, (1 or batch, 1 or heads, query, key), where an edit changes
+            the mask; None elsewhere (and before edits of it): all real keys, in a causal stack those so far.
     """
 
     site: Site
@@ -274,6 +276,7 @@ class CallContext:
     causal: bool
     start: int = field(default=0, kw_only=True)
     last: bool = field(default=True, kw_only=True)
+    allowed: Tensor | None = field(default=None, kw_only=True)
 
     @property
     def key_of_heads(self) -> Tensor:

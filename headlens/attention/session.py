@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
+from headlens.attention.edit_chain import Floor, allowed_keys, edited_output, mask_to_use
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.finite_values import FiniteValues, not_finite
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
@@ -208,6 +209,7 @@ class AttentionSession(ReversibleContext):
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
         mask = mask_to_use(self.edits, self._name, module, context, (attention_mask, kwargs), self._floor)
+        context = replace(context, allowed=allowed_keys(self.edits, context, mask))
         if self.kernel == "fast":
             fast, mask = self._output_or_mask(module, context, mask, kwargs)
             if fast is not None:

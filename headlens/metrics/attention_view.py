@@ -289,8 +289,20 @@ class CallView:
         return Targets(pointed_at(self.token_weights, chosen, others=others, allowed=allowed))
 
     @cached_property
+    def allowed(self) -> Tensor | None:
+        """Real keys that queries may attend to under an edited mask; (batch, 1 or heads, query, key).
+
+        None where no edit changes the mask, and between words, for which masks of tokens say nothing.
+        """
+        allowed = self._call.allowed if self.level == "token" else None
+        return None if allowed is None else allowed & self._keys.real[:, None, None]
+
+    @cached_property
     def available(self) -> Tensor:
-        """How many keys each query may attend to; (batch, query)."""
+        """How many keys each query may attend to; (batch, query), or (batch, heads, query) under masks that differ."""
+        if (allowed := self.allowed) is not None:
+            counts = allowed.sum(3)
+            return counts[:, 0] if counts.shape[1] == 1 else counts
         keys = self.keys.real.sum(1, keepdim=True).expand(self.queries.shape)
         if not self.causal:
             return keys
@@ -300,10 +312,11 @@ class CallView:
 class NullView(CallView):
     """What a metric sees of the null head: it gives the same weight to every token that a query may see.
 
-    That is all tokens but padding, in a causal stack those up to the query. The largest of its weights are equal, and
-    the first of them is not what the head points at: what it points at are all of them, each to an equal share. So
-    `targets` has keys in place of heads, and `Targets.mean` their mean. It depends on the tokens of a batch alone, and
-    is the same for all layers of a stack.
+    That is all tokens but padding, in a causal stack those up to the query; under an edited mask that heads share those
+    that it allows. The largest of its weights are equal, and the first of them is not what the head points at: what it
+    points at are all of them, each to an equal share. So `targets` has keys in place of heads, and `Targets.mean` their
+    mean. It depends on the tokens and the mask of a batch alone: without a mask it is the same for all layers of a
+    stack.
     """
 
     def __init__(self, call: AttentionCall, level: Level = "token") -> None:
@@ -311,13 +324,25 @@ class NullView(CallView):
             raise SelfCheckError(f"{call.site}: the null head needs the tokens of the batch.")
         length, keys = call.queries.shape[1], call.keys
         seen = keys.real[:, None].expand(-1, length, -1)
-        if call.causal:
+        # Of masks that differ between heads there is no one null head.
+        allowed = None if call.allowed is None or call.allowed.shape[1] > 1 else call.allowed
+        if allowed is not None:
+            seen = seen & allowed[:, 0]
+        elif call.causal:
             query = call.start + torch.arange(length, device=seen.device)
             seen = seen & (torch.arange(keys.shape[1], device=seen.device) <= query[:, None])
         weights = seen.to(exact_type(call.query)) / seen.sum(2, keepdim=True).clamp(min=1)
         one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
         super().__init__(
-            replace(call, weights=weights[:, None], output=call.output[:, :, :1], gram=None, to_tokens=None, **one),
+            replace(
+                call,
+                weights=weights[:, None],
+                output=call.output[:, :, :1],
+                gram=None,
+                to_tokens=None,
+                allowed=allowed,
+                **one,
+            ),
             level,
         )
 

@@ -39,7 +39,7 @@ class Entropy(MeanMetric):
         MetricColumn(
             "entropy_norm",
             "Entropy of attention as a share of that of uniform attention over all keys of the text, in a causal "
-            "decoder over those so far.",
+            "decoder over those so far, under --mask over those that it allows.",
             "entropy",
             "share of the largest possible",
             panel="share of the largest possible",
@@ -57,8 +57,10 @@ class Entropy(MeanMetric):
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""
         values = view.entropies  # (batch, heads, query)
-        ceiling = view.available.clamp(min=2).to(values.dtype).log()
+        available = view.available if view.available.dim() == 3 else view.available[:, None]
+        ceiling = available.clamp(min=2).to(values.dtype).log()
+        counted = view.queries.real[:, None] & (available > 1)
         return {
             **ratio_sums("entropy", view, values, view.queries.real),
-            **ratio_sums("entropy_norm", view, values / ceiling[:, None], view.queries.real & (view.available > 1)),
+            **ratio_sums("entropy_norm", view, values / ceiling, counted),
         }

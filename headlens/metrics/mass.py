@@ -70,7 +70,7 @@ class Mass(Metric):
             contract=True,
         ),
         MetricColumn("to_first", "Mean attention weight given to the first token, special or not.", null=True),
-        MetricColumn("punct_chance", "`to_punct` of a head that attends to all tokens equally."),
+        MetricColumn("punct_chance", "`to_punct` of a head that attends equally to all tokens that a query may see."),
         MetricColumn(
             "mass_left",
             "Mean attention weight left for content: given neither to the first token, nor to a "
@@ -97,10 +97,15 @@ class Mass(Metric):
             "first": received[:, :, 0].sum(0),
             "resting": (received * resting[:, None]).sum((0, 2)),
         }
-        seen = keys.punct.sum(1, keepdim=True)
-        if view.causal:
-            seen = keys.punct.long().cumsum(1)[:, view.start : view.start + real.shape[1]]
-        sums["punct.chance"] = (seen / view.available.clamp(min=1) * real).sum(dtype=kind)
+        if view.allowed is not None:
+            seen = (view.allowed & keys.punct[:, None, None]).sum(3)  # (batch, 1 or heads, query)
+            chance = seen / view.allowed.sum(3).clamp(min=1) * real[:, None]
+            sums["punct.chance"] = chance.sum((0, 2), dtype=kind).expand(received.shape[1])
+        else:
+            seen = keys.punct.sum(1, keepdim=True)
+            if view.causal:
+                seen = keys.punct.long().cumsum(1)[:, view.start : view.start + real.shape[1]]
+            sums["punct.chance"] = (seen / view.available.clamp(min=1) * real).sum(dtype=kind)
         for name in KINDS:
             flag = getattr(keys, name)
             sums[name] = (received * flag[:, None]).sum((0, 2))

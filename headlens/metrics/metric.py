@@ -284,7 +284,9 @@ def _finite(metric: Metric, made: Any) -> HeadTable | None:
 def _kind(call: AttentionCall) -> tuple[object, ...]:
     """The key of calls whose heads can be measured together: their stack, their sentences and more."""
     known = None if call.weights is None or call.gram is None else call.gram.shape[1:]
-    return call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype, call.to_tokens is None
+    kind = call.queries, call.keys, call.site.stack, known, call.causal, call.query.dtype, call.to_tokens is None
+    # Layers may have masks of their own.
+    return (*kind, None if call.allowed is None else call.site)
 
 
 def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
@@ -391,7 +393,7 @@ class Statistics(Observer):
         self._needs: dict[Stack, tuple[Tokens, Tokens, RowNeeds | None]] = {}
         # By stack, and whether a part of attention goes to no token.
         self._rows: dict[tuple[Stack, bool], _StackRows] = {}
-        # The null head is measured at one site of each stack: it is the same at all.
+        # The null head is measured at one site of each stack, as it is the same at all, or under masks at every site.
         self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
 
     def look_ahead(self, tokens: BatchTokens) -> None:
@@ -443,7 +445,7 @@ class Statistics(Observer):
             self._measure_together(metric, joined, [call.site for call in calls], n_heads)
 
         for call in calls:
-            if self._null_sites.get(call.site.stack) == call.site:
+            if call.allowed is not None or self._null_sites.get(call.site.stack) == call.site:
                 self._measure_null(call)
 
     def _measure_together(self, metric: Metric, view: CallView, sites: Sequence[Site], n_heads: list[int]) -> None:
@@ -471,7 +473,9 @@ class Statistics(Observer):
         return reduce(or_, filter(None, needs), RowNeeds())
 
     def reads_rows(self, context: CallContext) -> bool:
-        """Whether no metric needs the weights of a call."""
+        """Whether no metric needs the weights of a call; under a mask, which may be another in each layer, they do."""
+        if context.allowed is not None:
+            return False
         return self.needs(context.site.stack, context.queries, context.keys) is not None
 
     def _observe_rows(self, call: AttentionCall) -> None:
@@ -504,7 +508,7 @@ class Statistics(Observer):
         view = NullView(call, self.level)
         for metric in self.metrics:
             if call.site.stack in metric.stacks and metric.has_null():
-                place = f"{NULL}{call.site.stack}"
+                place = f"{NULL}{call.site.stack if call.allowed is None else call.site}"
                 view.earlier = self._earlier.setdefault((call.site, f"{NULL}{metric.name}"), {})
                 self.totals.add(metric.name, place, _measured(metric, "null", metric.null, view))
 
@@ -528,11 +532,12 @@ class Statistics(Observer):
     def sums(self, metric: Metric) -> dict[Site, Sums]:
         """What a metric's `measure` added up to, by site; names of sums of the null head begin with `NULL`."""
         totals = self.totals.of(metric.name)
-        nulls = {
-            stack: {f"{NULL}{name}": value for name, value in totals.get(f"{NULL}{stack}", {}).items()}
-            for stack in STACKS
-        }
-        return {site: totals[str(site)] | nulls[site.stack] for site in self.sites if str(site) in totals}
+
+        def null(site: Site) -> Sums:
+            sums = totals.get(f"{NULL}{site}", totals.get(f"{NULL}{site.stack}", {}))
+            return {f"{NULL}{name}": value for name, value in sums.items()}
+
+        return {site: {**totals[str(site)], **null(site)} for site in self.sites if str(site) in totals}
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""

@@ -20,6 +20,7 @@ from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.report import classify_figures
+from headlens.attention_masks.model_mask import mask_source
 from headlens.corpora.alignment import Side
 from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.frequency import Frequency, make_frequency
@@ -60,11 +61,10 @@ _FILES = ("frequency", "target_frequency", "baseline_corpus", "alignments")
 _CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to layer
 # A multiple of what parsers take at a time: blocks must not change how sentences are grouped.
 BLOCK = 512
-# A window of one token makes any head attend to its neighbours.
 _NULL_UNDER_MASK = (
-    "Uniform attention, which roles have to be above, its values (…_null), and the largest possible entropy know "
-    "nothing of the mask: what the mask alone makes of a head may be a role, and heads that spread their attention "
-    "evenly over what it leaves are not said to. Compare with the same run without the mask."
+    "Where heads have masks of their own there is no one uniform attention: that which roles have to be above, and its "
+    "values (…_null), know nothing of the mask, which alone may make a role of what a head does. Compare with the same "
+    "run without the mask."
 )
 
 
@@ -153,7 +153,8 @@ def run_classify(
                     ]
             facts.append(model_record(loaded, label) | classified.record())
         tables, notes = _together(results, options.seed)
-        notes += [*run.warnings, *[_NULL_UNDER_MASK] * bool(run.mask_name)]
+        source = mask_source(request.mask)
+        notes += [*run.warnings, *[_NULL_UNDER_MASK] * (source is not None and source.shape[1] > 1)]
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
             write_results(run.folder, tables, ())
