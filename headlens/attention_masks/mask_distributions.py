@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 
-_FIRST = 0.9  # probability of the largest degree before training; share of the largest span
+P_AT_START = 0.9  # probability of the largest degree before training; share of the largest span
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class GumbelDegrees(MaskDistribution):
         """
         # softmax gives the last of w + 1 the share p if its α is log(p / (1 - p) w) above the others.
         alpha = near_zero.clone()
-        self.by_kind(alpha)[..., -1] += math.log(_FIRST / (1 - _FIRST) * self.largest)
+        self.by_kind(alpha)[..., -1] += math.log(P_AT_START / (1 - P_AT_START) * self.largest)
         return alpha
 
     def noise(self, alpha: Tensor) -> Tensor:
@@ -264,7 +264,7 @@ class AdaptiveSpan(MaskDistribution):
 
     def start(self, near_zero: Tensor) -> Tensor:
         """Parameters α with which spans are 0.9 of the largest, for a trained model looks anywhere."""
-        return near_zero + math.log(_FIRST / (1 - _FIRST))
+        return near_zero + math.log(P_AT_START / (1 - P_AT_START))
 
     def spans(self, alpha: Tensor) -> Tensor:
         """Computes z = S sigmoid(α), in tokens, of the shape of `alpha`."""

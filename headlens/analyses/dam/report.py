@@ -168,9 +168,8 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
         metrics = list(dict.fromkeys(group["metric"]))
         parts += ["", f"## {escaped(str(task))} by {escaped(str(model))} [95 % interval over examples]", ""]
         parts += _runs(group, metrics)
-        if group["run"].str.endswith(NO_DIAGONAL).any():
-            parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", ""]
-            parts += _diagonals(group, metrics)
+        if lines := _diagonals(group, metrics):
+            parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", "", *lines]
     sentences = penalty_sentences(positions) if len(positions) else []
     parts += ["", *sentences] if sentences else []
     if len(positions):
@@ -209,19 +208,22 @@ def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
 
 
 def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
-    """A line for each λ: what is masked, and every metric, with the diagonal and without it."""
+    """A line for each λ: what is masked, and every metric, with the diagonal and without it; none of other masks."""
     headings = [(escaped(str(metric)), "without it", "difference from the mask with it [paired]") for metric in metrics]
     by_run = {str(run): run_rows for run, run_rows in rows.groupby("run", sort=False)}
     lines = []
     for run, with_diagonal in by_run.items():
-        if (dropped := by_run.get(run + NO_DIAGONAL)) is not None:
+        dropped = by_run.get(run + NO_DIAGONAL)
+        # A mask that closes the diagonal anyway is the same without it.
+        if dropped is not None and dropped["sparsity"].iloc[0] > with_diagonal["sparsity"].iloc[0]:
             line = [escaped(run), *(share_text(float(part["sparsity"].iloc[0])) for part in (with_diagonal, dropped))]
             with_it, without = (_numbers(part, metrics, VALUES) for part in (with_diagonal, dropped))
             differences = _numbers(dropped, metrics, DIAGONAL_DIFFERENCE)
             for one, other, difference in zip(with_it, without, differences, strict=True):
                 line += [value_text(*one), value_text(*other), difference_text(*difference)]
             lines.append(line)
-    return markdown_table(["run"], ["masked, %", "without it", *(name for parts in headings for name in parts)], lines)
+    names = ["masked, %", "without it", *(name for parts in headings for name in parts)]
+    return markdown_table(["run"], names, lines) if lines else []
 
 
 def _classes(positions: pd.DataFrame) -> list[str]:

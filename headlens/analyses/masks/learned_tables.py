@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from headlens.attention_masks.learned_mask import LearnedAttentionMask
-from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
+from headlens.attention_masks.mask_distributions import P_AT_START, AdaptiveSpan, GumbelDegrees
 from headlens.tables.mask_tables import DEGREES
 
 
@@ -77,9 +77,16 @@ def _masked_heads(mask: LearnedAttentionMask) -> list[tuple[int, int]]:
 
 
 def unsettled(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The share of degrees of heads of which no number has a probability above 1/2."""
-    highest = pd.DataFrame(rows).groupby(["layer", "head", "kind"], dropna=False)["p"].max()
-    return float((highest <= 0.5).mean())
+    """The share of degrees of heads that have not settled.
+
+    No number has a probability above 1/2, or the one that has is that of the start and less probable than it was
+    there, on its way down.
+    """
+    degrees = pd.DataFrame(rows).groupby(["layer", "head", "kind"], dropna=False)
+    likeliest = pd.DataFrame(rows).loc[degrees["p"].idxmax()]
+    at_start = likeliest["degree"].to_numpy() == degrees["degree"].max().to_numpy()
+    p = likeliest["p"].to_numpy()
+    return float(((p <= 0.5) | (at_start & (p < P_AT_START))).mean())
 
 
 def mean_chosen(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

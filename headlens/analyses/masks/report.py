@@ -27,8 +27,10 @@ from headlens.findings.verdicts import (
     VERDICTS_KEY,
     bound_text,
     foremost,
+    gives_one_answer,
     known_verdicts,
     one_answer_after,
+    one_answer_text,
     taken_away_text,
     tied,
     verdict_cells,
@@ -203,6 +205,10 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")
             where = "all layers" if layers == "all" else f"layer{'' if str(layers).isdigit() else 's'} {layers}"
+            if len(unmasked) and all(map(gives_one_answer, [*unmasked.to_dict("records"), *order.to_dict("records")])):
+                text = one_answer_text(str(metric), int(unmasked["n"].iloc[0]), "examples", "masked positions")
+                sentences.append(f"{model}: {task}, with and without {counted(len(order), 'mask')} in {where}: {text}")
+                continue
             first, last = order.iloc[0], order.iloc[-1]
             same = "" if len(order) == 1 else "all alike, such as"
             labels = ("lowest measured", "highest measured")[:: 1 if down else -1]

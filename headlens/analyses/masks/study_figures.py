@@ -56,7 +56,8 @@ BLOCK = ["model", "task", "metric"]
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
-_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide", "n", "same_answer", "answer_share")
+_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide")
+_ANSWERS = ("n", "same_answer", "answer_share")
 CHANCE = "chance"  # what guessing without reading gives
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),
@@ -78,10 +79,11 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
-        value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), and where there is one
-        seed and the table has them verdict, margin, p_margin_holm, n_to_decide and n. The delta is what is
-        achieved less what the same seeds achieve without a mask; it is NaN for these themselves. Intervals are those of
-        the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
+        value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), n, whether the models
+        of all seeds give one answer, the lowest of their shares of one answer, and where there is one seed and the
+        table has them verdict, margin, p_margin_holm and n_to_decide. The delta is what is achieved less what the same
+        seeds achieve without a mask; it is NaN for these themselves. Intervals are those of the examples for one seed,
+        of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
     unmasked = {key: group.set_index("seed")["value"] for key, group in without_mask(masks).groupby(BLOCK)}
@@ -92,9 +94,13 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         | {"seeds": len(group), CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
         | _of_seeds(group, unmasked.get(key[: len(BLOCK)]))
         | {name: group[name].iloc[0] if len(group) == 1 else None for name in verdicts}
+        | ({"n": group["n"].max()} if "n" in group else {})
+        | {"same_answer": bool(group.get("same_answer", pd.Series([False])).astype(str).eq("True").all())}
+        # NaN where one seed's is not known.
+        | {"answer_share": answer_shares(group).min()}
         for key, group in masks.groupby(keys, sort=False)
     ]
-    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE, *verdicts])
+    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE, *verdicts, *_ANSWERS])
     table.loc[without_mask(table).index, list(DELTA)] = np.nan
     return table
 

@@ -33,6 +33,8 @@ from headlens.tables.every_table import TABLES
 from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
+_NO_ZEROS = 0.0005  # share of pairs
+
 
 def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[str, str]]]]:
     """Lists the methods of every model and stack in the order of the area under recall, as a short table.
@@ -168,8 +170,13 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _findings(run: RecordedRun) -> list[str]:
-    return [*_area_sentences(run.tables), *(task_sentences(run.tables["metrics"]) if "metrics" in run.tables else ())]
+def sparsefinder_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Sentences on how well the zeros of entmax are predicted, and on the task over predicted graphs.
+
+    Args:
+        tables: `areas` and `metrics`, as far as there.
+    """
+    return [*_area_sentences(tables), *(task_sentences(tables["metrics"]) if "metrics" in tables else ())]
 
 
 def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -185,7 +192,8 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         # The area of entmax itself is (1 + sparsity) / 2.
         sparsity = 2 * float(gold["area"].iloc[0]) - 1
         sentence = f"{where}: entmax leaves {sparsity:.1%} of the pairs without weight"
-        if methods["share"].isna().all():
+        # As many as print as none: methods cannot differ there.
+        if methods["share"].isna().all() or sparsity < _NO_ZEROS:
             sentences.append(f"{sentence}: nothing to predict.")
             continue
         best, worst = (methods.iloc[int(place(methods["area"]))] for place in (np.argmax, np.argmin))
@@ -257,5 +265,5 @@ REPORT = CommandReport(
     sources={**{name: (name,) for name in CAPTIONS}, "clusters": ("clusters", "heads")},
     overviews=_overviews,
     heads=_heads,
-    findings=_findings,
+    findings=lambda run: sparsefinder_findings(run.tables),
 )

@@ -227,6 +227,11 @@ def test_markdown_compares_masks_with_and_without_the_diagonal() -> None:
     assert "difference from the mask with it" not in dam_markdown(sweep(), positions())
 
 
+def test_a_mask_that_closes_the_diagonal_anyway_is_not_compared_without_it() -> None:
+    same = controlled().assign(sparsity=[0.0, 0.7, 0.95, 0.7])
+    assert "With the diagonal" not in dam_markdown(same, positions())
+
+
 def test_a_strange_task_stays_in_the_figure() -> None:
     figure = quality_by_sparsity(sweep().assign(task="".join(HOSTILE)))
     assert figure is not None

@@ -95,6 +95,18 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
     assert list(degrees_table([{"model": "m", **row} for row in rows])["degree"]) == [0, 1, 2] * 2 * heads
 
 
+def test_degrees_on_their_way_down_from_their_start_have_not_settled() -> None:
+    def share(*p: float) -> float:
+        rows = [{"layer": 0, "head": 0, "kind": "neighbour", "degree": n, "p": share} for n, share in enumerate(p)]
+        return unsettled(rows)
+
+    assert share(0.1, 0.1, 0.8) == share(0.3, 0.3, 0.4) == 1.0
+    assert share(0.05, 0.03, 0.92) == share(0.2, 0.6, 0.2) == 0.0
+    other = [{"layer": 1, "head": 0, "kind": "global", "degree": n, "p": p} for n, p in enumerate((0.2, 0.8))]
+    first = [{"layer": 0, "head": 0, "kind": "global", "degree": n, "p": p} for n, p in enumerate((0.7, 0.2, 0.1))]
+    assert unsettled(other + first) == 0.5, "the largest number of each degree is its own"
+
+
 def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
     case = MaskCase(LearnedDegrees(1.0), "dropped", "6-11")
     options, scope = learning(case, StudyRequest(degrees=DegreeOptions((1.0,), 4)), StudyTexts({11: 1, 13: 1}, {}), 30)

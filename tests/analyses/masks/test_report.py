@@ -9,7 +9,7 @@ from tiers import rest_slow
 
 from headlens.analyses.masks.options import PAPER, MasksRequest
 from headlens.analyses.masks.recipe import sparsity_table
-from headlens.analyses.masks.report import REPORT, mask_figures, pattern_pictures
+from headlens.analyses.masks.report import REPORT, mask_figures, mask_sentences, pattern_pictures
 from headlens.analyses.report.registry import reports
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import OptionError
@@ -66,6 +66,24 @@ def test_masks_without_a_pattern_are_not_drawn() -> None:
     rows = table("star").assign(pattern=None)
     assert pattern_pictures(rows) is None
     assert pattern_pictures(rows.drop(columns="pattern")) is None
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_model_of_one_answer_is_not_called_alike_under_masks(constant: bool, seeds: int) -> None:
+    about = {"model": "m", "task": "sst2", "metric": "accuracy", "layers": "all", "control": "kept", "n": 50}
+    rows = [
+        about
+        | {"pattern": pattern, "seed": seed, "sparsity": 0.5, "sparsity_texts": 0.5, "same_answer": constant}
+        | dict.fromkeys(("value", "ci_low", "ci_high"), 0.52)
+        | dict.fromkeys(("delta", "delta_low", "delta_high"), 0.0)
+        for pattern in ("full", "star", "window:3")
+        for seed in range(seeds)
+    ]
+    told = mask_sentences({"masks": pd.DataFrame(rows)})
+    assert ("the model gives the same answer to all 50 examples" in told[1]) == constant
+    assert ("all alike" in told[1]) != constant
+    assert ("nothing can be measured about masked positions with accuracy." in told[1]) == constant
 
 
 def test_the_table_is_the_contract() -> None:

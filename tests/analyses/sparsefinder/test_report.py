@@ -23,7 +23,7 @@ from headlens.analyses.sparsefinder.fitting import fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.analyses.sparsefinder.report import REPORT, method_areas
+from headlens.analyses.sparsefinder.report import REPORT, method_areas, sparsefinder_findings
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.head_cards import HeadFacts
 from headlens.plots import style
@@ -297,6 +297,20 @@ def test_methods_in_order() -> None:
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
     assert "(the intervals of 1 other method overlap with its own), worst by window (0.600)." in told
+
+
+@pytest.mark.parametrize(("gold", "nothing"), [(0.5, True), (0.5002, True), (0.5004, False)])
+def test_where_entmax_leaves_next_to_nothing_out_no_method_is_best(gold: float, nothing: bool) -> None:
+    columns = ["model", "stack", "method", "quality", "area", "share", "ci_low", "ci_high"]
+    rows = [
+        ("m", "all", "entmax", gold, 1.0),
+        ("m", "all", "window", gold - 0.1, 0.4),
+        ("m", "all", "bucket", 0.1, 0.2),
+    ]
+    table = pd.DataFrame([(*row[:3], "recall", *row[3:], np.nan, np.nan) for row in rows], columns=columns)
+    (told,) = sparsefinder_findings({"areas": table})
+    assert told.endswith("of the pairs without weight: nothing to predict.") == nothing
+    assert ("Best predicted" in told) != nothing
 
 
 def test_words_of_the_heads_that_are_shown_are_declared() -> None:
