@@ -57,7 +57,7 @@ def record_notes(
         pruned_on: which of them pruned models are evaluated on, (n,): guesses are reported for these, too.
         labels: how often each token was to be predicted, of tasks that predict tokens.
     """
-    notes = _token_notes(records, labels) if isinstance(task, Likelihood) and labels else []
+    notes = _token_notes(task, records, labels) if isinstance(task, Likelihood) and labels else []
     constant = task.constant(records)
     if (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
@@ -90,15 +90,14 @@ def record_notes(
     return notes
 
 
-def _token_notes(records: Floats, labels: Mapping[int, int]) -> list[str]:
+def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -> list[str]:
     """What the best constant prediction of tokens gives, and whether records (nll, tokens, …) are better than that."""
-    from scipy.stats import entropy
-
-    tokens, loss = sum(labels.values()), float(entropy(list(labels.values())))
-    accuracy = max(labels.values()) / tokens
+    loss, accuracy = (task.chance(records, metric, labels) for metric in ("loss", "accuracy"))
+    assert loss is not None
     notes = [
-        f"Predicting every token by its frequency among the {tokens:,} evaluated ones, without reading, has a loss of "
-        f"{loss:.3f} and an accuracy of {accuracy:.3f} (chance level: no other prediction without reading is better)."
+        f"Predicting every token by its frequency among the {sum(labels.values()):,} evaluated ones, without reading, "
+        f"has a loss of {loss:.3f} and an accuracy of {accuracy:.3f} (chance level: no other prediction without "
+        "reading is better)."
     ]
     # By example, as the tokens of an example are not independent.
     _, low, high = mean_interval(records[:, 0] - loss * records[:, 1])

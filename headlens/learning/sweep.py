@@ -148,8 +148,8 @@ class Trainings:
         records, keys = result.evaluation.records, result.evaluation.keys
         rows: list[Any] = result.metrics[result.metrics["metric"].isin(training_set.task.reported)].to_dict("records")
         for row in rows:
-            metric, chance = row["metric"], training_set.task.chance(records)
-            row["chance"] = chance if metric == training_set.task.metrics[0] else None
+            metric = row["metric"]
+            row["chance"] = training_set.task.chance(records, metric, result.evaluation.labels)
             row["same_answer"] = training_set.task.constant(records, metric)
             row["answer_share"] = training_set.task.answer_share(records, metric)
         # Models read different examples only if a checkpoint was exchanged while the run was interrupted.

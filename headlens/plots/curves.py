@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 VALUES = ("value", "ci_low", "ci_high")
+# Metrics of tasks that go down to -1; no other one is below 0.
+CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 CHANCE_LABEL = "chance level"
 SAME_ANSWER = f"≥ {100 * NEARLY_ALL:.0f} % same answer"
 FRAMED = (
@@ -25,6 +27,9 @@ FRAMED = (
 )
 BAND = " (band: 95 %)"  # of a level, in legends
 _LEVEL, _DASH = "level", 4.0  # the length in line widths
+_NO_POINT = ("None", None, "", "_", "|")  # of lines, and of the caps of intervals
+_SAME_PLACE = 0.02  # of the length of an axis
+_BELOW_ZERO = 0.05  # of the length of an axis: room for the point at 0
 _ROOM = 3.0  # inches, more than a line of panels or a legend needs
 
 
@@ -113,6 +118,30 @@ def draw_same_answers(axes: Axes, at: Grid, rows: pd.DataFrame) -> None:
         axes.plot(at[chosen], float_column(rows, "value")[chosen], "s", linestyle="none", label=SAME_ANSWER, **look)
 
 
+def draw_rims(axes: Axes) -> None:
+    """Draws every point that other lines hide a second time, larger, as a rim around them.
+
+    Args:
+        axes: with their final limits.
+    """
+    points = [
+        (line, place)
+        for line in sorted(axes.lines, key=lambda line: line.get_zorder())  # the order in which they are drawn
+        if line.get_marker() not in _NO_POINT and str(line.get_markerfacecolor()) != "none"
+        for place in np.asarray(line.get_xydata())
+    ]
+    near = _SAME_PLACE * np.array([np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())])
+    for number, (line, place) in enumerate(points, 1):
+        above = sum(
+            owner is not line and bool((np.abs(other - place) < near).all()) for owner, other in points[number:]
+        )
+        if above:
+            # Filled: a hollow rim would mean that nothing is decided.
+            look: dict[str, Any] = {"marker": line.get_marker(), "color": line.get_color(), "linestyle": "none"}
+            size, order = line.get_markersize() + 3.0 * above, line.get_zorder() - 0.1 * above
+            axes.plot(*place, markersize=size, zorder=order, **look)
+
+
 def unpruned_title(name: str, share: float) -> str:
     """Returns the title of a panel: a model, and below it whether it gives (nearly) all examples the same answer."""
     same = same_answer_text(share)
@@ -133,11 +162,14 @@ def no_shorter_than_margin(ends: tuple[float, float], rows: pd.DataFrame) -> tup
 
     Args:
         ends: of the axis, as the values have them.
-        rows: with the column `margin`, if there are verdicts.
+        rows: with the column `metric`, and `margin` if there are verdicts. The axis does not go
+            on below 0 where the metric cannot.
     """
     margin = float_column(rows, "margin")
     spare = max(0.0, float(np.max(margin, where=np.isfinite(margin), initial=0.0)) - (ends[1] - ends[0])) / 2
-    return ends[0] - spare, ends[1] + spare
+    low, high = ends[0] - spare, ends[1] + spare
+    shift = 0.0 if set(rows["metric"]) & CORRELATIONS else max(0.0, -_BELOW_ZERO * (high - low) - low)
+    return low + shift, high + shift
 
 
 def examples_text(rows: pd.DataFrame) -> str:

@@ -76,7 +76,7 @@ VERDICT = optional(
 SWEEP_VERDICT = (P_HOLM.but(optional="verdict"), *VERDICT)
 CHANCE = number(
     "chance",
-    "The metric of guesses made without reading, on the same examples; of the main metric alone, empty where unknown.",
+    "The metric of the best guesses made without reading, on the same examples; empty where unknown.",
     "of the metric",
     optional=True,
 )

@@ -58,6 +58,7 @@ PARETO = TableSchema(
         ),
         *(_TASK_SPARSITY, shared.CHANCE),
         word("attention", "What attention the model has, and whether it was switched.", optional=True),
+        shared.ANSWER_SHARE,
     ),
     (*shared.HEAD_IDENTITY, "method", "value_of_parameter", "window", "global_tokens"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -108,9 +108,12 @@ class SequenceClassification(TextTask):
         """Returns 1 for each example whose class is predicted right, else 0, (n,); None unless `metric` is accuracy."""
         return is_right(records) if metric == "accuracy" else None
 
-    def chance(self, records: Floats) -> float | None:
-        """Returns the best value of the main metric of a predictor that gives every example the same class."""
-        if self.scores[0] == "loss":
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
+        """Returns the best main metric of a predictor that gives every example the same class; None for other ones."""
+        del labels
+        if self.scores[0] == "loss" or metric not in (None, self.scores[0]):
             return None
         label, _, nll = records.T
         constant = (np.full_like(label, number) for number in range(len(self.classes)))
@@ -215,9 +218,11 @@ class ChoiceTask(Task):
         del metric
         return is_right(records)
 
-    def chance(self, records: Floats) -> float | None:
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
         """Returns the expected accuracy of uniformly random choice, one over the number of candidates."""
-        del records
+        del records, metric, labels
         return 1 / self.candidates
 
     def finer(self, records: Floats) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -41,6 +42,22 @@ class Likelihood(Task):
         loss = weighted_means.ratio(nll, tokens)
         with np.errstate(over="ignore"):  # infinity says enough
             return np.exp(loss) if metric == "perplexity" else loss
+
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
+        """Returns what predicting every token by its frequency gives, which no other constant prediction exceeds.
+
+        The loss is the entropy of the frequencies (Cover and Thomas 2006, theorem 5.4.3), the accuracy that of the
+        most frequent token.
+        """
+        del records
+        if not labels:
+            return None
+        counts = np.fromiter(labels.values(), np.float64)
+        shares = counts / counts.sum()
+        loss = -float((shares * np.log(shares)).sum())
+        return {"accuracy": float(shares.max()), "loss": loss, "perplexity": math.exp(loss)}[metric or self.metrics[0]]
 
     def finer(self, records: Floats) -> float:
         """Returns the negative mean loss per token in nats, which ranks models whose accuracy is equal."""

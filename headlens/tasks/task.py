@@ -178,8 +178,16 @@ class Task(ABC):
         """
         return self.answer_share(records, metric) == 1
 
-    def chance(self, records: Floats) -> float | None:
-        """Returns the main metric of guesses made without reading an example; None where none can be made."""
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
+        """Returns a metric of the best guesses made without reading an example; None where that is not known.
+
+        Args:
+            records: of the examples, (n, k).
+            metric: its name; None for the main one.
+            labels: how often each token was to be predicted, of tasks that predict tokens.
+        """
 
     def finer(self, records: Floats) -> float:
         """Returns a score, higher for better, that ranks models whose main metric is equal; 0 if there is none."""

@@ -11,6 +11,7 @@ from made_tasks import TASKS
 from headlens.errors import OptionError
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import ChoiceTask, SequenceClassification
+from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Task
 
 
@@ -98,6 +99,20 @@ def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
         assert task.chance(records) == max(map(task.value, always))
     else:
         assert task.chance(records) is None
+
+
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if isinstance(task, Likelihood)])
+def test_chance_of_tokens_is_the_best_constant_distribution(name: str) -> None:
+    """Against a fine grid of distributions over three tokens: none has a lower loss, none a higher accuracy."""
+    task, counts = TASKS[name], {7: 5, 3: 3, 11: 2}
+    found = {metric: task.chance(np.zeros((0, 3)), metric, counts) for metric in task.metrics}
+    grid = [np.array([a, b, 100 - a - b]) / 100 for a in range(1, 99) for b in range(1, 100 - a)]
+    losses = [-(np.array(list(counts.values())) * np.log(shares)).sum() / 10 for shares in grid]
+    assert found["loss"] == pytest.approx(min(losses))
+    assert found["perplexity"] == pytest.approx(np.exp(min(losses)))
+    assert found["accuracy"] == 0.5
+    assert task.chance(np.zeros((0, 3)), None, counts) == found[task.metrics[0]]
+    assert task.chance(np.zeros((0, 3)), "loss", {}) is None
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -36,7 +36,7 @@ from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tables.ablation_tables import PRUNING
-from headlens.tasks.evaluation import estimate, paired_comparison
+from headlens.tasks.evaluation import estimate, label_counts, paired_comparison
 from headlens.tasks.task import Floats
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 
@@ -163,9 +163,9 @@ class PruningExperiment:
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
         # Random orders are the control, and no sets that anybody would choose among.
         families = [table.iloc[1:][is_member] for is_member in (~random, random)]
-        # What guesses without reading give of the main metric, on the same examples as `value`.
-        task = self.examples.task
-        chance = task.chance(baseline) if self.metric == task.metrics[0] else None
+        # What guesses without reading give, on the same examples as `value`.
+        labels = label_counts(self.examples.part(~self.ranked_on).prepared)
+        chance = self.examples.task.chance(baseline, self.metric, labels)
         table["chance"] = np.nan if chance is None else chance
         verdicts = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
         if self.examples.task.constant(baseline, self.metric):

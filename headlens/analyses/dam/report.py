@@ -41,6 +41,7 @@ from headlens.plots.curves import (
     draw_chance,
     draw_intervals,
     draw_level,
+    draw_rims,
     draw_same_answers,
     examples_text,
     legend_below,
@@ -87,24 +88,26 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
+    model = ", ".join(map(str, tables["sweep"]["model"].unique())) if "sweep" in tables else ""
     if "sweep" in tables:
         yield "quality", quality_by_sparsity(tables["sweep"])
     if "positions" in tables:
-        yield "importance", importance_by_place(tables["positions"])
+        yield "importance", importance_by_place(tables["positions"], model)
     if "importance" in tables:
-        yield "importance_over_training", importance_over_training(tables["importance"])
+        yield "importance_over_training", importance_over_training(tables["importance"], model)
     across = "queries downwards, keys to the right"
     for name, probabilities, kept in masks:
-        of = f"{name}, the same in all layers" if len(kept) == 1 else name
-        title = f"Learned mask {of} (white: may attend, dark: masked;\n{across})"
-        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), title, KEPT)
+        of = ", ".join(filter(None, [name, "the same in all layers" if len(kept) == 1 else "", model]))
         n = len(kept[0, 0])
         learned = known_positions(tables["positions"], name, n) if "positions" in tables else np.ones((n, n), bool)
         # Positions that no training text has would be nearly all of the picture where texts are short.
         rows = np.flatnonzero(learned.any(axis=1))
         end = int(rows[-1]) + 1 if rows.size else n
+        reach = f"\nup to position {end - 1} of {n - 1}, the last that was learned;" if end < n else ""
+        title = f"Learned mask {of}\n(white: may attend, dark: masked;{reach}\n{across})"
+        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float)[..., :end, :end], title, KEPT)
         shown = np.where(learned, np.asarray(probabilities), np.nan)[..., :end, :end]
-        title = f"Probability that a position stays, {of}\n(up to the longest text; hatched: not learned;\n{across})"
+        title = f"Probability that a position stays, {of}\n(hatched: not learned;{reach}\n{across})"
         yield f"p_{name}", mask_picture(shown, title, IMPORTANCE)
 
 
@@ -260,25 +263,17 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
     style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
     masked = rows[rows["penalty"].notna()]
-    spans = [float(np.ptp(float_column(masked, name))) or 1.0 for name in ("sparsity_texts", "value")]
-    drawn = list[tuple[float, float]]()
     for penalty, colour, is_control, rows_of_mask in _by_penalty(masked):
         x, y = 100 * float_column(rows_of_mask, "sparsity_texts"), float_column(rows_of_mask, "value")
         marker, label = ("x", "no diagonal") if is_control else ("o", penalty)
-        for at in zip(float_column(rows_of_mask, "sparsity_texts") / spans[0], y / spans[1], strict=True):
-            # A point where others are is a rim around them, filled: a hollow one would mean that nothing is decided.
-            below = sum(max(abs(at[0] - other[0]), abs(at[1] - other[1])) < _SAME_PLACE for other in drawn)
-            look: dict[str, Any] = {"linestyle": "none", "zorder": 3 - 0.1 * below}
-            place = 100 * at[0] * spans[0], at[1] * spans[1]
-            axes.plot(*place, marker, color=colour, markersize=4 + 3.5 * below, gid=label, **look)
-            axes.plot([], [], marker, color=colour, markersize=4, label=label, **look)
-            drawn.append(at)
+        axes.plot(x, y, marker, color=colour, markersize=4, label=label, linestyle="none", zorder=3)
         draw_intervals(axes, x, rows_of_mask, colour)
         draw_same_answers(axes, x, rows_of_mask)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "trained without a mask")
     axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
+    draw_rims(axes)
     left, right = axes.get_xlim()
     draw_same_answers(axes, np.full(len(others), left + 0.03 * (right - left)), others)
     draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)
@@ -286,14 +281,22 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def importance_by_place(positions: pd.DataFrame) -> Figure | None:
-    """Mean P of all heads by class, and by offset, a line for each λ, of runs that are no controls of others."""
+def importance_by_place(positions: pd.DataFrame, model: str = "") -> Figure | None:
+    """Mean P of all heads by class, and by offset, a line for each λ, of runs that are no controls of others.
+
+    Args:
+        positions: rows of `positions.csv`.
+        model: its name, for the title.
+    """
     if positions.empty:
         return None
     # A file gives text, whose order is another one: 0, 1, 10, 100, 2.
     positions = positions.assign(run=positions["mask"], **{k: float_column(positions, k) for k in ("offset", "p")})
-    lines = list(_by_penalty(positions[~_is_control(positions)]))
-    figure = style.constrained_figure(style.FULL_WIDTH, 2.5, "Learned importance of positions, mean over heads")
+    controls = _is_control(positions)
+    lines = list(_by_penalty(positions[~controls]))
+    title = ", ".join(filter(None, ["Learned importance of positions, mean over heads", model]))
+    title += "\n(masks learned with the diagonal)" if controls.any() else ""
+    figure = style.constrained_figure(style.FULL_WIDTH, 2.5, title)
     classes, offsets = figure.subplots(1, 2, width_ratios=(0.42, 0.58))
     style.dress(classes, "", _P)
     style.dress(offsets, "distance of query and key, tokens", _P)
@@ -318,13 +321,14 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def importance_over_training(importance: pd.DataFrame) -> Figure | None:
+def importance_over_training(importance: pd.DataFrame, model: str = "") -> Figure | None:
     """Mean P of all heads over the training, a panel for each class of positions and a line for each λ.
 
     The same masks without the diagonal, where they are controls, are dotted lines.
 
     Args:
         importance: rows of `importance.csv`.
+        model: its name, for the title.
 
     Returns:
         The figure, or None where nothing was followed.
@@ -334,7 +338,7 @@ def importance_over_training(importance: pd.DataFrame) -> Figure | None:
     if importance.empty:
         return None
     known = [c for c in CLASSES if c in set(importance["class"])]
-    title = "Learned importance of positions during training, mean over heads"
+    title = ", ".join(filter(None, ["Learned importance of positions during training, mean over heads", model]))
     figure = style.constrained_figure(style.FULL_WIDTH, 2.2, title)
     drawn = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
     for place, (name, axes) in enumerate(zip(known, drawn, strict=True)):
@@ -518,7 +522,8 @@ CAPTIONS = {
     "importance": Caption(
         "Which positions the penalty leaves",
         "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
-        "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Hatched: what was not "
+        "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Masks learned without "
+        "the diagonal are in `positions.csv` alone. Hatched: what was not "
         "learned, because no training text has such positions, or the mask holds them open or closed.",
     ),
     "importance_over_training": Caption(
@@ -529,7 +534,8 @@ CAPTIONS = {
     ),
     "mask": Caption(
         "The mask",
-        "The positions of every head, queries downwards and keys to the right: white ones stay, dark ones are masked.",
+        "The positions of every head, queries downwards and keys to the right: white ones stay, dark ones are masked. "
+        "Drawn as far as the training texts reach; the penalty alone decides on later positions.",
     ),
     "p": Caption(
         "Probability that a position stays",

@@ -17,6 +17,7 @@ from headlens.analyses.masks.study_figures import (
     one_of,
     share_axes,
     titled,
+    with_model,
     within_bounds,
     without_mask,
 )
@@ -26,22 +27,24 @@ from headlens.heads import KEY_COLUMNS
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.curves import VALUES, draw_intervals, draw_level
+from headlens.plots.curves import SAME_ANSWER, VALUES, draw_intervals, draw_level, draw_rims, draw_same_answers
 from headlens.plots.head_grid import float_column
 from headlens.plots.heatmaps import paired_maps
 from headlens.plots.mask_points import short_names
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.tables.mask_tables import GRID
+from headlens.tables.same_answers import NEARLY_ALL, answer_shares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+# Colour, words, and how far their labels stand above their points.
 _LEARNED_LOOKS = {
-    LearnedDegrees: (style.VERMILION, "learned degrees, by μ"),
-    LearnedSpans: (style.BLUE, "adaptive spans, by μ"),
+    LearnedDegrees: (style.VERMILION, "learned degrees, by μ", 5),
+    LearnedSpans: (style.BLUE, "adaptive spans, by μ", -10),
 }
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
@@ -77,11 +80,13 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     fewer = others[~others["pattern"].isin(grid) & ~of_kind(others["pattern"], LearnedInRun)]
     names = list(dict.fromkeys(fewer["pattern"]))
     styles, legend = _grid_styles(degrees.loc[sorted(grid)])
-    legend += [_handle(color=colour, marker="D", linestyle="-", label=label) for colour, label in made]
+    legend += [_handle(color=colour, marker="D", linestyle="-", label=label) for colour, label, _ in made]
     for (name, label), marker in zip(short_names(names).items(), cycle(_OTHERS), strict=False):
         styles[name] = {"color": style.ORANGE, "marker": marker, "markersize": 5}
         legend.append(_handle(color=style.ORANGE, marker=marker, label=label))
     legend.append(_handle(color=style.INK, linestyle="--", label="no mask"))
+    if (answer_shares(others) >= NEARLY_ALL).any():
+        legend.append(_handle(color=style.INK, marker="s", markerfacecolor="none", label=SAME_ANSWER))
     across = 1 if style.in_column() else min(2, len(blocks))
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
@@ -96,10 +101,12 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         share_axes(axes, f"{metric} on {task}", _PANEL, words, inside - 0.65)
         draw_level(axes, full[(full[BLOCK] == [model, task, metric]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
-        for kind, (colour, _) in _LEARNED_LOOKS.items():
-            _line(axes, rows[of_kind(rows["pattern"], kind)], colour)
+        for kind, (colour, _, above) in _LEARNED_LOOKS.items():
+            _line(axes, rows[of_kind(rows["pattern"], kind)], colour, above)
         _points(axes, rows[rows["pattern"].isin(names)], styles)
         axes.margins(x=0.12)
+        draw_rims(axes)
+        draw_same_answers(axes, 100 * float_column(rows, "sparsity_texts"), rows)
     figure.legend(
         handles=legend,
         loc="lower center" if foot else "center right",
@@ -147,7 +154,7 @@ def _points(axes: Axes, rows: pd.DataFrame, styles: dict[str, dict[str, Any]]) -
         axes.plot(x, float_column(point, "value"), zorder=3, **{"linestyle": "none", "markersize": 4.5, **look})
 
 
-def _line(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
+def _line(axes: Axes, rows: pd.DataFrame, colour: str, above: int) -> None:
     if rows.empty:
         return
     rows = rows.assign(strength=rows["pattern"].map(strength_of)).sort_values("strength")
@@ -157,7 +164,7 @@ def _line(axes: Axes, rows: pd.DataFrame, colour: str) -> None:
     # Strengths that come to the same have one label.
     for (at, value), alike in rows["strength"].groupby([x.round(3), y.round(6)], sort=False):
         words = f"μ {', '.join(f'{strength:g}' for strength in alike)}"
-        text = axes.annotate(words, (at, value), (5, 5), textcoords="offset points", color=colour, zorder=2)
+        text = axes.annotate(words, (at, value), (5, above), textcoords="offset points", color=colour, zorder=2)
         text.set(fontsize=style.TICK_SIZE - 1, fontfamily=font_family())
 
 
@@ -185,8 +192,10 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     title, label = (
         ("Learned degrees", "degree") if several else ("Learned degrees of neighbours", "neighbours per side")
     )
+    title = with_model(title, degrees)
     columns = [(0.45 + column * (side + 0.12)) / width for column in range(across)], side / width
-    figure, drawn = panel_grid(title, len(panels), width, columns, (slot, 0.22, _ROW * len(layers)), (_TOP, 0.3))
+    margins = _TOP + style.further_lines(title, width), 0.3
+    figure, drawn = panel_grid(title, len(panels), width, columns, (slot, 0.22, _ROW * len(layers)), margins)
     for number, (axes, (key, rows)) in enumerate(zip(drawn, panels, strict=True)):
         first = number % across == 0
         style.dress(axes, label if number + across >= len(panels) else "", "layer" if first else "")
@@ -265,4 +274,6 @@ def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
             PointGroup(f"{most} of masks: mean, lowest to highest", style.VERMILION, names, ranges),
         ]
         panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", one_of(summary, model)))
-    return point_rows("Masks drawn from learned degrees", panels)
+    unmasked = without_mask(means(masks))
+    shown = unmasked[unmasked["model"].isin(summary["model"]) & unmasked["task"].isin(summary["task"])]
+    return point_rows(titled("Masks drawn from learned degrees", shown, with_chance=True), panels)

@@ -23,6 +23,7 @@ from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.curves import (
     CHANCE_LABEL,
+    CORRELATIONS,
     SAME_ANSWER,
     VALUES,
     chance_label,
@@ -42,7 +43,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
-from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, guess_text
+from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,8 +65,7 @@ _CONTROL_LOOKS = {
     "dropped": ("diagonal masked", style.VERMILION),
 }
 _LAYER_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
-SHARE_METRICS = {"accuracy", "f1", "exact_match"}
-UNBOUNDED = {*LOWER_IS_BETTER, "bleu", "chrf"}
+UNBOUNDED = LOWER_IS_BETTER | OF_A_HUNDRED
 _NO_DIFFERENCE = pd.DataFrame([dict.fromkeys(VALUES, 0.0)])
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
@@ -334,19 +334,24 @@ def titled(title: str, rows: pd.DataFrame, *, with_chance: bool = False) -> str:
         rows: see `means`.
         with_chance: whether to add the chance level, of several panels the lowest and the highest.
     """
-    models, seeds = rows["model"].drop_duplicates().astype(str), int(rows["seeds"].max()) if "seeds" in rows else 1
+    seeds = int(rows["seeds"].max()) if "seeds" in rows else 1
     of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
     level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
-    name = f", {models.iloc[0]}" if len(models) == 1 else ""
-    return f"{title}{name}\n(95 % intervals{examples_text(rows)}{of_seeds}{chance})"
+    return f"{with_model(title, rows)}\n(95 % intervals{examples_text(rows)}{of_seeds}{chance})"
+
+
+def with_model(title: str, rows: pd.DataFrame) -> str:
+    """Adds the model to the title of a figure that shows only one."""
+    models = rows["model"].drop_duplicates().astype(str)
+    return f"{title}, {models.iloc[0]}" if len(models) == 1 else title
 
 
 def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
     """Ends intervals at the bounds of what a metric can be: those of the means of few seeds may reach beyond 1."""
     metrics = rows["metric"].astype(str)
     bounded = ~metrics.isin(UNBOUNDED) & rows["value"].between(-1.0, 1.0)
-    low = np.where(metrics.isin(SHARE_METRICS), 0.0, -1.0)
+    low = np.where(metrics.isin(CORRELATIONS), -1.0, 0.0)
     return rows.assign(**{name: rows[name].clip(low, 1.0).where(bounded, rows[name]) for name in VALUES[1:]})
 
 

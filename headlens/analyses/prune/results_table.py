@@ -324,13 +324,15 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             continue
         left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
         scaled = float_column(pruned, "between")
-        # Most heads left, the one that says most, and fewest.
-        chosen_place = int(np.argmax(left))
+        # Most heads left, the one that says most, and fewest; of as many, under the weakest and the strongest penalty.
+        order = np.lexsort((-float_column(pruned, "penalty"), left))
+        fewest, most = int(order[0]), int(order[-1])
+        chosen_place = most
         if known:
             decided = known_verdicts(pruned)
             chosen = foremost(decided.assign(gone=-sweep_runs.count_heads_left(decided)), "gone")
             chosen_place = int(np.flatnonzero(pruned["run"] == chosen["run"])[0])
-        for place in dict.fromkeys((int(np.argmax(left)), chosen_place, int(np.argmin(left)))):
+        for place in dict.fromkeys((most, chosen_place, fewest)):
             row, count = pruned.iloc[place], int(left[place])
             if count < heads and row.name in known:
                 gone = f"{heads - count} of {heads} heads pruned"

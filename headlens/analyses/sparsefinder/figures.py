@@ -15,7 +15,14 @@ from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
-from headlens.plots.curves import draw_chance, draw_intervals, draw_level, examples_text, legend_below
+from headlens.plots.curves import (
+    draw_chance,
+    draw_intervals,
+    draw_level,
+    draw_same_answers,
+    examples_text,
+    legend_below,
+)
 from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
@@ -128,6 +135,8 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
             axes.plot([0, 1], [1, 0], label="recall of random graphs", **faint)
         else:
             draw_level(axes, gold, "entmax itself")
+            for rows_of_task in (gold, rows):
+                draw_same_answers(axes, rows_of_task[place].to_numpy(np.float64), rows_of_task)
             low, high = axes.get_ylim()
             if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
                 axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)

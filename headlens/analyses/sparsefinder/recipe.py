@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
@@ -210,9 +209,7 @@ def _restricted(
                 # Attention that is not restricted comes first.
                 baseline = baseline or Baseline(records=content.records, keys=content.keys)
             advance(1)
-    records = np.array(baseline.records, np.float64) if baseline is not None else np.empty((0, len(task.columns)))
-    chance = task.chance(records) if len(records) and restricted.metric == task.metrics[0] else None
-    return RestrictedTaskResult(task.name, restricted.metric, results, stacks, chance=chance)
+    return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:

@@ -310,6 +310,7 @@ class CurvePointResult:
         samples: of the metric that is drawn, in bootstrap samples of the examples, the same ones at all points.
         differences: from attention that is not restricted, `COMPARED` by metric; none of that itself.
         answer_shares: share of the examples that get the most frequent answer, by metric.
+        chances: what guesses made without reading give, by metric; of attention that is not restricted alone.
         records, keys: of that, which others are compared with, see `Baseline`; empty for others.
     """
 
@@ -318,6 +319,7 @@ class CurvePointResult:
     samples: list[float] = field(default_factory=list)
     differences: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     answer_shares: Mapping[str, float] = field(default_factory=dict)
+    chances: Mapping[str, float | None] = field(default_factory=dict)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
 
@@ -393,7 +395,8 @@ class RestrictedTask:
             answer_shares={name: self.task.answer_share(records, name) for name in evaluation.metrics},
         )
         if point["method"] == GOLD:
-            return replace(result, records=records.tolist(), keys=list(keys))
+            chances = {name: self.task.chance(records, name, evaluation.labels) for name in evaluation.metrics}
+            return replace(result, chances=chances, records=records.tolist(), keys=list(keys))
         differences: dict[str, dict[str, float]] = {}
         if baseline is not None:
             draws = Draws.of(keys, options.replicates, options.seed)

@@ -47,7 +47,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.tables.sparsefinder_tables import AREAS, EXAMPLES_OF_HEADS, GOLD, METRICS, PARETO
 
-_ESTIMATE = PARETO.names[-8:-1]  # of the task
+_ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity", "chance", "answer_share"]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
@@ -65,7 +65,6 @@ class RestrictedTaskResult:
         results: by stack and point, see `key_of`.
         stacks: those that were restricted.
         notes: what the reader should know about the task.
-        chance: the drawn metric of guesses made without reading; None where that is not known.
     """
 
     task: str = ""
@@ -73,7 +72,6 @@ class RestrictedTaskResult:
     results: Mapping[tuple[Any, ...], CurvePointResult] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    chance: float | None = None
 
     @property
     def examples(self) -> int:
@@ -167,6 +165,8 @@ class Findings:
 
     def _metrics(self) -> pd.DataFrame:
         """All metrics of the points that the task was tried at."""
+        # Of attention that is not restricted, on the same examples.
+        chances = next((result.chances for result in self.restricted.results.values() if result.chances), {})
         rows = [
             {
                 **point,
@@ -176,7 +176,7 @@ class Findings:
                 **asdict(metric),
                 **result.differences.get(name, {}),
                 "n": self.restricted.examples,
-                "chance": self.restricted.chance if name == self.restricted.metric else None,
+                "chance": chances.get(name),
                 "same_answer": result.answer_shares.get(name, np.nan) == 1,
                 "answer_share": result.answer_shares.get(name),
             }

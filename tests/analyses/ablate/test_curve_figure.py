@@ -79,6 +79,17 @@ def test_losses_far_below_the_margin_do_not_fill_the_axis(make_pruning: Make) ->
     assert axes.get_ylim() == without.get_ylim()
 
 
+@pytest.mark.parametrize(
+    ("metric", "below"), [("accuracy", False), ("loss", False), ("bleu", False), ("pearson", True)]
+)
+def test_an_axis_goes_below_zero_only_where_the_metric_can(make_pruning: Make, metric: str, below: bool) -> None:
+    frame = make_pruning(strategies=("ranked",)).assign(value=0.0, ci_low=0.0, ci_high=0.0, margin=0.08, metric=metric)
+    (axes,) = drawn(frame).axes
+    low, high = axes.get_ylim()
+    assert high - low == pytest.approx(0.08)
+    assert low == pytest.approx(-0.04 if below else -0.004)
+
+
 def test_intervals_that_are_not_drawn_take_no_room(make_pruning: Make) -> None:
     frame = make_pruning(strategies=("random",), counts=(3,))
     frame.loc[frame["strategy"] == "random", "ci_low"] = -5.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,9 @@ def controlled() -> pd.DataFrame:
 
 
 def test_every_figure_is_drawn_and_has_a_caption() -> None:
-    tables = {"sweep": sweep(), "positions": positions(), "importance": importance()}
+    without = positions().assign(mask=lambda rows: rows["mask"] + "-no-diagonal")
+    both = pd.concat([positions(), without], ignore_index=True)
+    tables = {"sweep": sweep(), "positions": both, "importance": importance()}
     drawn = dict(dam_figures(tables, [("penalty-0.1", *made())]))
     names = ["quality", "importance", "importance_over_training", "mask_penalty-0.1", "p_penalty-0.1"]
     assert list(drawn) == names
@@ -101,6 +104,9 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
         "Which positions the penalty leaves, over training",
     ]
     assert all(figure is not None for figure in drawn.values())
+    titles = [(figure._suptitle or figure.texts[0]).get_text() for figure in drawn.values() if figure is not None]
+    assert all(re.search(r"\bm\b", title) for title in titles), titles
+    assert "(masks learned with the diagonal)" in titles[1]
     assert all(REPORT.caption(name) in REPORT.captions.values() for name in drawn)
     assert reports()["train-dam"] is REPORT
 
@@ -109,7 +115,7 @@ def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
     figure = quality_by_sparsity(sweep())
     assert figure is not None
     (axes,) = figure.axes
-    points = {line.get_gid(): line.get_xydata().tolist() for line in axes.lines if "λ" in str(line.get_gid())}
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if "λ" in str(line.get_label())}
     assert points == {"penalty λ 0.1": [[35.0, 0.8]], "penalty λ 1": [[47.5, 0.6]]}
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
 
@@ -143,11 +149,11 @@ def test_quality_shows_every_mask_in_one_place_and_the_chance_level() -> None:
     (axes,) = figure.axes
     last = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())][1:]
     assert {tuple(line.get_xydata()[0]) for line in last} == {(47.5, 0.6)}
-    sizes = [line.get_markersize() for line in last]
-    assert sizes == sorted(set(sizes))
+    # The points themselves, and a rim for each that lies below others.
+    assert sorted(line.get_markersize() for line in last) == [4.0, 4.0, 4.0, 7.0, 10.0]
+    order = sorted(last, key=lambda line: line.get_zorder())
+    assert [line.get_markersize() for line in order[:2]] == [10.0, 7.0]
     # None hides another one, and all are filled: hollow points are undecided in other figures.
-    orders = [line.get_zorder() for line in last]
-    assert orders == sorted(set(orders), reverse=True)
     assert all(np.array_equal(line.get_markerfacecolor(), line.get_color()) for line in last)
     assert [line.get_ydata()[0] for line in axes.lines if line.get_label() == "chance level"] == [0.55]
 
@@ -283,6 +289,11 @@ def test_pictures_of_p_show_what_was_learned_up_to_the_longest_text() -> None:
     assert shown.shape == (5, 5)
     assert np.array_equal(shown[1:, 1:], np.eye(4, dtype=bool))
     assert shown[0].all()
+    mask = drawn["mask_penalty-0.1"]
+    assert mask is not None
+    assert mask.axes[0].images[0].get_array().shape == (5, 5)
+    for titled in (figure, mask):
+        assert "up to position 4 of 11, the last that was learned" in titled.texts[0].get_text()
     nothing = rows.assign(p=np.nan)
     figure = dict(dam_figures({"positions": nothing}, [("penalty-0.1", *made(n=12))]))["p_penalty-0.1"]
     assert figure is not None

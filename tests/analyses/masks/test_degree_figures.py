@@ -177,6 +177,25 @@ def test_spans_have_a_line_of_their_own() -> None:
     assert len({line.get_color() for line in both.axes[0].lines if line.get_linestyle() == "-"}) == 2
 
 
+def test_points_in_one_place_are_rims_and_their_labels_stand_apart() -> None:
+    """Spans and degrees that learned nothing, of a model with one answer: each is seen, and framed."""
+    same = {"sparsity_texts": 0.0, "value": 0.9, "same_answer": True}
+    rows = [row(f"{kind}:mu=1", 0, "all", (None, None, None)) | same for kind in ("degrees", "spans")]
+    figure = quality_by_degrees(pd.concat([masks(seeds=1)[:1].assign(**same), pd.DataFrame(rows)]))
+    assert figure is not None
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    diamonds = [line for line in axes.lines if line.get_marker() == "D"]
+    assert sorted(line.get_markersize() for line in diamonds) == [4.5, 4.5, 7.5]
+    (rim,) = (line for line in diamonds if line.get_markersize() == 7.5)
+    assert rim.get_zorder() < min(line.get_zorder() for line in diamonds if line is not rim)
+    first, second = (text.get_window_extent() for text in axes.texts)
+    assert not first.overlaps(second)
+    frames = [line for line in axes.lines if line.get_label() == "≥ 95 % same answer"]
+    assert len(frames) == 1
+    assert "≥ 95 % same answer" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
 def test_spans_of_heads_are_means_over_seeds() -> None:
     rows = [
         ("m", "encoder", layer, head, pattern, "all", True, seed, 2.0 * layer + head + seed)

@@ -221,3 +221,10 @@ def test_no_rows_no_tables() -> None:
     sweep = gate_tables(MADE)["sweep"].iloc[:0]
     assert results_table(sweep).empty
     assert results_markdown(sweep) == "# Heads left by pruning with gates\n"
+
+
+def test_of_runs_that_scaled_heads_alone_the_weakest_and_the_strongest_penalty_are_told() -> None:
+    runs = [swept(4, 1, None).iloc[1:].assign(penalty=penalty, run=f"penalty-{penalty:g}") for penalty in (3, 0, 0.3)]
+    table = pd.concat([swept(4, 0, None).iloc[:1], *runs], ignore_index=True)
+    told = [text.partition(" scaled down")[0] for text in gate_sentences(table)]
+    assert told == ["m: with λ = 0 4 heads stay (1", "m: with λ = 3 4 heads stay (1"]

@@ -104,6 +104,15 @@ def test_chance_of_the_task_and_random_graphs_are_lines_of_their_own() -> None:
     assert level.get_ydata()[0] == 25.0
 
 
+def test_models_of_one_answer_are_framed() -> None:
+    table = points(metric=True)
+    tried = int(table["value"].notna().sum())
+    figure = pareto_curves(table.assign(answer_share=np.where(table["value"].notna(), 0.96, np.nan)), "encoder")
+    frames = [line for line in figure.axes[1].lines if line.get_label() == "≥ 95 % same answer"]
+    assert sum(len(line.get_xdata()) for line in frames) == tried
+    assert "≥ 95 % same answer" in [text.get_text() for text in figure.legends[0].get_texts()]
+
+
 def test_a_metric_that_is_the_same_everywhere_has_an_axis() -> None:
     table = points(metric=True)
     figure = pareto_curves(
