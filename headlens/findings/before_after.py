@@ -18,6 +18,7 @@ from headlens.plots.role_colours import FAMILIES, NONE, families
 from headlens.runs.reading import RecordedRun, tables_of
 from headlens.statistics.intervals import mean_interval
 
+_ENDS = ("confidence_ci_low", "confidence_ci_high")
 _NAMED = 6  # heads that a sentence names
 
 
@@ -35,7 +36,7 @@ def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
     known = []
     for run, heads in tables_of([run for run in runs if run.command == "classify"], "heads"):
         for model, rows in heads.groupby("model", sort=False):
-            columns = {name: float_column(rows, name) for name in ("tokens", "confidence")}
+            columns = {name: float_column(rows, name) for name in ("tokens", "confidence", *_ENDS)}
             role_rows = rows[KEY_COLUMNS].assign(role=families(rows["role"]), **columns)
             role_rows.index = pd.Index(map(head_name, rows.to_dict("records")), name="name")
             known.append(_Classified(run.corpus.get("sha256"), str(model), role_rows, run.heads_removed(str(model))))
@@ -99,9 +100,11 @@ def _changed_confidence(left: pd.DataFrame) -> str:
     most, alike = left.iloc[int(np.argmax(size))], int((size == size.max()).sum())
     interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
     was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
+    low, high = _ENDS
+    overlap = most[f"{low}_after"] <= most[f"{high}_before"] and most[f"{low}_before"] <= most[f"{high}_after"]
     return (
         f"the confidence of the heads that are left changed by {mean} on average{interval}, most on this text that of "
-        f"{most['name']}{tied(alike)} from {was} to {now}."
+        f"{most['name']}{tied(alike)} from {was} to {now}{' (their intervals overlap)' * bool(overlap)}."
     )
 
 

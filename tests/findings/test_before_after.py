@@ -78,6 +78,11 @@ def test_equal_changes_are_told_as_ties(folder: Path) -> None:
     heads = pair.heads.assign(confidence_before=0.5, confidence_after=0.25)
     confidence = pruned_findings(replace(pair, heads=heads))[-1]
     assert "most on this text that of encoder.0.1 (3 heads tie) from 0.500 to 0.250." in confidence
+    ends = {"confidence_ci_low_before": 0.3, "confidence_ci_high_before": 0.7, "confidence_ci_low_after": 0.0}
+    for high, overlap in ((0.3, True), (0.29, False)):
+        known = heads.assign(**ends, confidence_ci_high_after=high)
+        told = pruned_findings(replace(pair, heads=known))[-1]
+        assert told.endswith("to 0.250 (their intervals overlap)." if overlap else "to 0.250.")
 
 
 def test_roles_before_by_roles_after(folder: Path) -> None:
