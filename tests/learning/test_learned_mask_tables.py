@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.dam.report import known_positions
+from headlens.analyses.dam.figures import known_positions
 from headlens.attention.sites import Site
 from headlens.attention_masks.learned_mask import LearnedAttentionMask, LearnedMaskOptions
 from headlens.learning.mask_learning import LearnedMask

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from safetensors.numpy import load_file
 
+from headlens.analyses.dam.figures import CLASS_LABELS, NO_DIAGONAL, MaskPicture, dam_figures
 from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import read_errors
 from headlens.findings.verdicts import (
@@ -20,7 +19,7 @@ from headlens.findings.verdicts import (
     taken_away_text,
     verdict_cells,
 )
-from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
+from headlens.pages.command_report import Caption, CommandReport, write_results
 from headlens.pages.formatting import (
     DIFFERENCE,
     NOTHING,
@@ -32,111 +31,20 @@ from headlens.pages.formatting import (
     value_text,
 )
 from headlens.pages.page_tables import PageTable, difference_cell, page_table
-from headlens.plots import style
-from headlens.plots.axis_labels import font_family
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import (
     FRAMED,
     VALUES,
-    draw_chance,
-    draw_intervals,
-    draw_level,
-    draw_rims,
-    draw_same_answers,
-    examples_text,
-    legend_below,
-    no_shorter_than_margin,
 )
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.mask_points import SHARE_LABEL
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, rows_of_runs
 from headlens.tables.every_table import TABLES
 from headlens.tables.mask_tables import CLASSES
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-# A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
-MaskPicture = tuple[str, Any, Any]
-
 PLAIN = "plain"
-NO_DIAGONAL = "-no-diagonal"  # how the names of runs end that are controls of others
 # A metric without the diagonal less that of the same run with it, paired by example.
 DIAGONAL_DIFFERENCE = tuple(f"diagonal_{name}" for name in DIFFERENCE)
 _SHARES = ("sparsity", "sparsity_texts")
-IMPORTANCE = Scale("P that a position stays", 0.0, 1.0)
-KEPT = Scale("white: may attend", 0.0, 1.0, "gray")
-_WORDS_OF = {"special": "first, last token", "neighbourhood": "neighbours"}
-_P = "importance P, 0 to 1"
-_BEFORE = style.FAINT
-_NOT_LEARNED = "not learned: in no training text, or held open or closed"
-_EMPTY: dict[str, Any] = {"facecolor": "none", "edgecolor": style.FAINT, "hatch": "////", "linewidth": 0}
-# inches
-_LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.28, 0.32, 0.16, 0.08, 0.24
-_MOST_HEADS, _LARGEST = 12, 1.5
-_SAME_PLACE = 0.02  # of the span of all points
-
-
-def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]) -> Figures:
-    """Draw every figure one after the other, so that only one is in memory.
-
-    Args:
-        tables: `sweep`, `positions` and `importance`, as far as there.
-        masks: by run.
-
-    Yields:
-        Name of the figure, and the figure; None where there is nothing to draw.
-    """
-    model = ", ".join(map(str, tables["sweep"]["model"].unique())) if "sweep" in tables else ""
-    if "sweep" in tables:
-        yield "quality", quality_by_sparsity(tables["sweep"])
-    if "positions" in tables:
-        yield "importance", importance_by_place(tables["positions"], model)
-    if "importance" in tables:
-        yield "importance_over_training", importance_over_training(tables["importance"], model)
-    across = "queries downwards, keys to the right"
-    for name, probabilities, kept in masks:
-        of = ", ".join(filter(None, [name, "the same in all layers" if len(kept) == 1 else "", model]))
-        n = len(kept[0, 0])
-        learned = known_positions(tables["positions"], name, n) if "positions" in tables else np.ones((n, n), bool)
-        # Positions that no training text has would be nearly all of the picture where texts are short.
-        rows = np.flatnonzero(learned.any(axis=1))
-        end = int(rows[-1]) + 1 if rows.size else n
-        reach = f"\nup to position {end - 1} of {n - 1}, the last that was learned;" if end < n else ""
-        title = f"Learned mask {of}\n(white: may attend, dark: masked;{reach}\n{across})"
-        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float)[..., :end, :end], title, KEPT)
-        shown = np.where(learned, np.asarray(probabilities), np.nan)[..., :end, :end]
-        title = f"Probability that a position stays, {of}\n(hatched: not learned;{reach}\n{across})"
-        yield f"p_{name}", mask_picture(shown, title, IMPORTANCE)
-
-
-def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[np.bool_]:
-    """Which positions of a mask were learned, as far as its rows of `positions.csv` tell, (n, n).
-
-    All others have what the penalty, or the form of the mask, alone decides. If a text has all tokens but the last,
-    the last row and column count as learned.
-
-    Args:
-        positions: rows of `positions.csv`, empty P where nothing was learned.
-        name: of the mask.
-        n: tokens.
-    """
-    rows_of_mask = positions[positions["mask"].astype(str) == name]
-    known = rows_of_mask[np.isfinite(float_column(rows_of_mask, "p"))]
-    if len(rows_of_mask) and known.empty:
-        return np.zeros((n, n), bool)
-    offsets = float_column(known[known["class"] == "offset"], "offset")
-    longest = n if not offsets.size or offsets.max() >= n - 3 else offsets.max() + 2
-    place = np.arange(n)
-    ends = (place == 0) | (place == n - 1)
-    learned = np.logical_and.outer(place < longest, place < longest)
-    held = set(rows_of_mask["class"]) - set(known["class"])
-    if "special" in held:
-        learned &= ~np.logical_or.outer(ends, ends)
-    if "diagonal" in held:
-        learned &= ~np.eye(n, dtype=bool)
-    return learned
 
 
 def write_dam(
@@ -244,189 +152,7 @@ def _classes(positions: pd.DataFrame) -> list[str]:
             for cell in cells
         )
         lines.append([escaped(str(mask)), *texts])
-    return markdown_table(["run"], [_WORDS_OF.get(name, name) for name in known], lines)
-
-
-def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
-    """The task's main metric over the share of masked positions, with intervals; dashed lines without a mask.
-
-    The same masks without the diagonal, where they are controls, are crosses.
-    """
-    if sweep.empty:
-        return None
-    rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
-    others = rows[rows["penalty"].isna()]
-    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals{examples_text(rows)})"
-    entries = rows["penalty"].nunique() + len(others) + 2  # of the legend, in lines of their own
-    figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.1 + 0.15 * entries, title)
-    axes = figure.subplots()
-    measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
-    style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
-    masked = rows[rows["penalty"].notna()]
-    for penalty, colour, is_control, rows_of_mask in _by_penalty(masked):
-        x, y = 100 * float_column(rows_of_mask, "sparsity_texts"), float_column(rows_of_mask, "value")
-        marker, label = ("x", "no diagonal") if is_control else ("o", penalty)
-        axes.plot(x, y, marker, color=colour, markersize=4, label=label, linestyle="none", zorder=3)
-        draw_intervals(axes, x, rows_of_mask, colour)
-        draw_same_answers(axes, x, rows_of_mask)
-    trained = others["run"] == UNMASKED
-    draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
-    draw_level(axes, others[trained], "trained without a mask")
-    axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
-    draw_rims(axes)
-    left, right = axes.get_xlim()
-    draw_same_answers(axes, np.full(len(others), left + 0.03 * (right - left)), others)
-    draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)
-    legend_below(figure, [axes])
-    return figure
-
-
-def importance_by_place(positions: pd.DataFrame, model: str = "") -> Figure | None:
-    """Mean P of all heads by class, and by offset, a line for each λ, of runs that are no controls of others.
-
-    Args:
-        positions: rows of `positions.csv`.
-        model: its name, for the title.
-    """
-    if positions.empty:
-        return None
-    # A file gives text, whose order is another one: 0, 1, 10, 100, 2.
-    positions = positions.assign(run=positions["mask"], **{k: float_column(positions, k) for k in ("offset", "p")})
-    controls = _is_control(positions)
-    lines = list(_by_penalty(positions[~controls]))
-    title = ", ".join(filter(None, ["Learned importance of positions, mean over heads", model]))
-    title += "\n(masks learned with the diagonal)" if controls.any() else ""
-    figure = style.constrained_figure(style.FULL_WIDTH, 2.5, title)
-    classes, offsets = figure.subplots(1, 2, width_ratios=(0.42, 0.58))
-    style.dress(classes, "", _P)
-    style.dress(offsets, "distance of query and key, tokens", _P)
-    for number, (penalty, colour, _, rows) in enumerate(lines):
-        shift = (number - (len(lines) - 1) / 2) * 0.8 / len(lines)
-        heights = rows.groupby("class")["p"].mean().reindex(CLASSES).to_numpy(float)
-        classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(lines), color=colour)
-        by_offset = rows[rows["class"] == "offset"].groupby("offset")["p"].mean()
-        at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
-        offsets.plot(at, mean, color=colour, linewidth=1, label=penalty)
-        # What the penalty, or the form of the mask, alone decides.
-        unknown = np.flatnonzero(np.isnan(heights) & np.isin(CLASSES, rows["class"]))
-        label = {"label": _NOT_LEARNED} if not number else {}
-        classes.bar(unknown + shift, 1.0, 0.8 / len(lines), **_EMPTY, **label)
-        if len(beyond := at[np.isnan(mean)]):
-            offsets.axvspan(beyond.min() - 0.5, beyond.max(), **_EMPTY)
-    classes.set_xticks(range(len(CLASSES)), [_WORDS_OF.get(name, name).replace(", ", ",\n") for name in CLASSES])
-    for axes, words in ((classes, "by class"), (offsets, "by distance, first and last token left out")):
-        axes.set_ylim(0, 1.05)
-        style.heading(axes, words, 3.0)
-    legend_below(figure, [offsets, classes])
-    return figure
-
-
-def importance_over_training(importance: pd.DataFrame, model: str = "") -> Figure | None:
-    """Mean P of all heads over the training, a panel for each class of positions and a line for each λ.
-
-    The same masks without the diagonal, where they are controls, are dotted lines.
-
-    Args:
-        importance: rows of `importance.csv`.
-        model: its name, for the title.
-
-    Returns:
-        The figure, or None where nothing was followed.
-    """
-    from matplotlib.ticker import MaxNLocator
-
-    if importance.empty:
-        return None
-    known = [c for c in CLASSES if c in set(importance["class"])]
-    title = ", ".join(filter(None, ["Learned importance of positions during training, mean over heads", model]))
-    figure = style.constrained_figure(style.FULL_WIDTH, 2.2, title)
-    drawn = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
-    for place, (name, axes) in enumerate(zip(known, drawn, strict=True)):
-        style.dress(axes, "update", "" if place else _P)
-        lines = [
-            (float_column(rows, "step"), float_column(rows, "p"), colour, is_control, penalty)
-            for penalty, colour, is_control, rows_of_mask in _by_penalty(importance)
-            for _, rows in rows_of_mask[rows_of_mask["class"] == name].groupby("run", sort=False)
-        ]
-        for number, (x, y, colour, is_control, penalty) in enumerate(lines, 1):
-            line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
-            # As a rim around the points that would hide it.
-            above = sum(
-                len(y) == len(other[1]) and np.abs(y - other[1]).max() < _SAME_PLACE for other in lines[number:]
-            )
-            axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, label=label)
-        axes.set_ylim(0, 1.05)
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        style.heading(axes, _WORDS_OF.get(name, name), 3.0)
-    legend_below(figure, list(drawn))
-    return figure
-
-
-def _is_control(rows: pd.DataFrame) -> pd.Series[bool]:
-    return rows["run"].astype(str).str.endswith(NO_DIAGONAL)
-
-
-def _by_penalty(rows: pd.DataFrame) -> Iterator[tuple[str, Any, bool, pd.DataFrame]]:
-    """Every λ in words, from weak to strong, its colour, and its rows: first of runs that are no controls of others."""
-    from matplotlib import colormaps
-
-    known = sorted(rows["penalty"].unique().tolist())
-    colours = colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.85, len(known)))
-    for penalty, colour in zip(known, colours, strict=True):
-        for is_control in (False, True):
-            rows_of_mask = rows[(rows["penalty"] == penalty) & (_is_control(rows) == is_control)]
-            if len(rows_of_mask):
-                yield f"penalty λ {penalty:g}", colour, is_control, rows_of_mask
-
-
-def mask_picture(maps: Grid, title: str, scale: Scale) -> Figure:
-    """A map of n x n positions for every head, first position at the upper left, one row of maps for each layer.
-
-    Positions are numbered at the left and lower ends of the picture.
-
-    Args:
-        maps: numbers from 0 to 1, or NaN, which is hatched, (layers or 1, heads, n, n); of many heads a layer has
-            several rows.
-        title: of the figure.
-        scale: its colours; a bar is drawn for scales of more than masked and not masked.
-    """
-    from matplotlib.colors import ListedColormap
-
-    shared, heads = len(maps) == 1, maps.shape[1]
-    # Few maps in a row are large ones.
-    most = min(_MOST_HEADS, max(4, -(-heads // 2))) if shared else _MOST_HEADS
-    across, lines = min(most, heads), -(-heads // most)
-    bar = BAR_SLOT + 0.1 if scale is not KEPT else 0.0
-    side = min(_LARGEST, (style.FULL_WIDTH - _LEFT - bar) / across - _GAP)
-    width = max(2.4, _LEFT + across * (side + _GAP) + bar)
-    top = _TOP + style.further_lines(title, width)
-    height = max(top + len(maps) * lines * (side + _WORDS) + _BOTTOM, 1.6 if bar else 0.0)
-    figure = style.new_figure(width, height)
-    style.headline(figure, title)
-    colours = ListedColormap([style.MASKED, "white"]) if scale is KEPT else scale.map
-    for layer, head in np.ndindex(maps.shape[:2]):
-        line, column = divmod(head, most)
-        left, above = _LEFT + column * (side + _GAP), (layer * lines + line) * (side + _WORDS)
-        low = height - top - above - _WORDS - side
-        axes = figure.add_axes((left / width, low / height, side / width, side / height))
-        axes.patch.set(facecolor="white", edgecolor=style.FAINT, hatch="////", linewidth=0)
-        axes.imshow(maps[layer, head], cmap=colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
-        # First and last position, where no other map is in the way.
-        numbered = [0, maps.shape[2] - 1]
-        is_lowest = layer == len(maps) - 1 and head + most >= heads
-        axes.set_xticks(numbered if is_lowest else [])
-        axes.set_yticks(numbered if not column else [])
-        axes.tick_params(labelsize=style.TICK_SIZE - 1, length=1.5, width=0.4, pad=1, labelcolor=style.INK)
-        for label, number in zip(axes.get_xticklabels(), numbered, strict=False):
-            label.set_horizontalalignment("right" if number else "left")
-        name = f"head {head}" if shared else f"{layer}.{head}"
-        axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=font_family(), color=style.INK, pad=1.5)
-        for spine in axes.spines.values():
-            spine.set_linewidth(0.4)
-            spine.set_color(style.INK)
-    if bar:
-        add_bar(figure, scale, BAR_SLOT, top + _WORDS)
-    return figure
+    return markdown_table(["run"], [CLASS_LABELS.get(name, name) for name in known], lines)
 
 
 def _masks(run: RecordedRun) -> Iterator[MaskPicture]:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.report import NO_DIAGONAL, PLAIN
+from headlens.analyses.dam.figures import NO_DIAGONAL
+from headlens.analyses.dam.report import PLAIN
 from headlens.attention_masks.named_masks import UNMASKED
 from headlens.findings.verdicts import with_family_verdicts
 from headlens.learning.hyperparameters import TrainingOptions

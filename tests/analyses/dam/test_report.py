@@ -15,20 +15,22 @@ from made_runs import HOSTILE
 from safetensors.torch import save_file
 from tiers import rest_slow_rows
 
-from headlens.analyses.dam.report import (
-    DIAGONAL_DIFFERENCE,
+from headlens.analyses.dam.figures import (
     IMPORTANCE,
     KEPT,
-    REPORT,
     dam_figures,
-    dam_markdown,
-    dam_sentences,
     importance_by_place,
     importance_over_training,
     known_positions,
     mask_picture,
-    penalty_sentences,
     quality_by_sparsity,
+)
+from headlens.analyses.dam.report import (
+    DIAGONAL_DIFFERENCE,
+    REPORT,
+    dam_markdown,
+    dam_sentences,
+    penalty_sentences,
     write_dam,
 )
 from headlens.analyses.report.registry import reports
