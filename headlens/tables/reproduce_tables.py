@@ -53,12 +53,12 @@ CLAIMS = TableSchema(
         word("verdict", "Whether the claim holds, by the whole interval, or `not run here`."),
         number(
             "difference",
-            "The number that decides: one side of the claim minus the other, mean over seeds, or a statistic minus "
-            "what chance gives.",
+            "The number that decides: one side of the claim minus the other, mean over seeds or heads, or a "
+            "statistic minus what chance gives.",
             "of the metric",
         ),
-        *interval("the difference, over seeds or as the run gives it"),
-        count("trainings", "Differences that it is the mean over.", "trainings"),
+        *interval("the difference, over seeds or heads, or as the run gives it"),
+        count("trainings", "Differences that it is the mean over: trainings, or heads of one.", "differences"),
         _NOT_RUN,
         number("p_value", "The p-value as the run gives it; empty for claims that an interval decides."),
     ),

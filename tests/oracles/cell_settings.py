@@ -63,7 +63,7 @@ _SETTINGS = (
     *("other_model", "statistic", "quantity"),
 )
 # What a claim reads besides its number, by what decides it.
-_EVIDENCE = {"seeds": ("seed",), "interval": ENDS, "p_value": ("expected", "p_value")}
+_EVIDENCE = {"seeds": ("seed",), "heads": ("head",), "interval": ENDS, "p_value": ("expected", "p_value")}
 # The columns of files by what tables call them; others are called as they are.
 _VALUES = {
     "rare words": "rare",
@@ -100,12 +100,13 @@ def _of_claims(recipe: PaperRecipe, steps: Mapping[str, Step]) -> Iterator[str]:
     for claim in map(Claim.of, recipe.claims):
         for step, metric in claim.steps.items():
             rows = possible_rows(recipe, steps[step], claim.file)
-            sides = (claim.first, claim.second) if claim.evidence == "seeds" else (claim.first,)
+            compared = claim.evidence in ("seeds", "heads")
+            sides = (claim.first, claim.second) if compared else (claim.first,)
             for side in sides:
-                fitting = matching(rows, {claim.metric_column: metric, **side.where})
+                fitting = matching(rows, {**({claim.metric_column: metric} if metric else {}), **side.where})
                 if fitting.empty:
                     yield f"{claim.claim}: {step} has no rows {side.where} of {metric}"
-                elif claim.evidence != "seeds" and len(fitting) > 1:
+                elif not compared and len(fitting) > 1:
                     yield f"{claim.claim}: {len(fitting)} rows of {step} would be one number"
                 if missing := {*side.minimum, claim.value, *_EVIDENCE[claim.evidence]} - set(rows):
                     yield f"{claim.claim}: {step} has no columns {missing}"

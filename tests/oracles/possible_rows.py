@@ -15,8 +15,8 @@ from headlens.analyses.sparsefinder.figures import LOOKS
 from headlens.analyses.sparsefinder.pareto_points import BLOCK
 from headlens.errors import OptionError
 from headlens.tables.ablation_tables import PRUNING
-from headlens.tables.classify_tables import DIRECTIONS, SMOOTHNESS, SMOOTHNESS_STATISTICS
-from headlens.tables.mask_tables import DRAWS, MASK_TRAININGS
+from headlens.tables.classify_tables import AGREEMENT, DIRECTIONS, SMOOTHNESS, SMOOTHNESS_STATISTICS
+from headlens.tables.mask_tables import CLASSES, DRAWS, MASK_TRAININGS
 from headlens.tables.prune_tables import SWEEP
 from headlens.tables.sparsefinder_tables import AREAS, GOLD
 from headlens.tasks.catalogue import CATALOGUE
@@ -56,9 +56,12 @@ def _found(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
         ("masks", "draws.csv"): _draws,
         ("masks", "sparsity.csv"): _patterns,
         ("train-dam", "sparsity.csv"): _learned,
+        ("train-dam", "positions.csv"): _positions,
+        ("train-dam", "importance.csv"): _importance,
         ("prune", "sweep.csv"): _gates,
         ("classify", "syntax.csv"): _syntax,
         ("classify", "heads.csv"): _heads,
+        ("classify", "agreement.csv"): _agreement,
         ("classify", "smoothness.csv"): _smoothness,
         ("ablate", "pruning.csv"): _pruned,
         ("ablate", "smoothness.csv"): _smoothness,
@@ -114,6 +117,16 @@ def _learned(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     return [{**about, "penalty": strength, "head": head} for strength in request.lambdas for head in (0.0, np.nan)]
 
 
+def _positions(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    strengths = request_of(recipe, step).lambdas
+    return [{"penalty": strength, "class": name, "head": 0, "p": 1.0} for strength, name in product(strengths, CLASSES)]
+
+
+def _importance(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    updates = (0, request_of(recipe, step).training.steps)
+    return [{**row, "step": update} for row, update in product(_positions(recipe, step), updates)]
+
+
 def _gates(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     request = request_of(recipe, step)
     inits = ["trained", *["scratch"] * request.sweep.from_scratch]
@@ -133,6 +146,11 @@ def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     # All roles that are counted: whether any head has them is what a run finds out.
     roles = "positional(+1); syntactic(nsubj dep->head); rare"
     return [{"model": name, "stack": "encoder", "roles": roles, **numbers} for name in _labels(recipe, step)]
+
+
+def _agreement(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    pairs = combinations(_labels(recipe, step), 2)
+    return [_ones(AGREEMENT.names, model=one, other_model=other, stack="encoder") for one, other in pairs]
 
 
 def _smoothness(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from headlens.tables.reproduce_tables import CLAIMS
 
 NOTHING_RUN = "not run here"
 _LEVEL = 0.05  # p-values below it decide
+# What both sides have, by what decides, and the words for a single one.
+_COMPARED = {"seeds": (("seed",), "in one training run"), "heads": (("stack", "layer", "head"), "in one head")}
 _PICKS = {"mean": "mean", "largest": "max", "smallest": "min"}
 
 
@@ -41,18 +43,19 @@ class ClaimSide:
 class Claim:
     """A sentence of a paper as a difference: the mean over the rows of one side less that over the other's.
 
-    The difference is taken for each seed. It has to be at least `at_least`, or at most `at_most`. Of a statistic that
-    its file tests by itself the number of one row stands in place of the difference.
+    The difference is taken for each seed, or for each head. It has to be at least `at_least`, or at most `at_most`.
+    Of a statistic that its file tests by itself the number of one row stands in place of the difference.
 
     Args:
         claim: the sentence.
         reading: how it is measured here, and what in that is ours.
-        steps: the metric of each run that it is asked of, by their names.
+        steps: the metric of each run that it is asked of, by their names; empty for files without metrics.
         file: of these runs.
         value: the column of its numbers.
         metric_column: the column that names the metric.
         first, second: the sides.
-        evidence: what decides: `seeds`, Student's t over the differences of all seeds; `interval`, that of the one row
+        evidence: what decides: `seeds`, Student's t over the differences of all seeds; `heads`, the same over those of
+            all heads of one run, whose layers share them where the file names no layer; `interval`, that of the one row
             that `first` is about; `p_value`, that of this row, whose number less what chance gives (`expected`) has to
             be above or below 0.
         at_least, at_most: where the difference has to lie; one of them.
@@ -68,7 +71,7 @@ class Claim:
     metric_column: str = "metric"
     first: ClaimSide = field(default_factory=ClaimSide)
     second: ClaimSide = field(default_factory=ClaimSide)
-    evidence: Literal["seeds", "interval", "p_value"] = "seeds"
+    evidence: Literal["seeds", "heads", "interval", "p_value"] = "seeds"
     at_least: float | None = None
     at_most: float | None = None
     source: Source = "paper"
@@ -84,7 +87,7 @@ class Claim:
             raise ValueError(f"the claim {claim.claim!r} has no steps and file, and does not say what it needs")
         if (claim.at_least is None) == (claim.at_most is None):
             raise ValueError(f"the claim {claim.claim!r} needs either at_least or at_most")
-        if claim.evidence != "seeds" and claim.second != ClaimSide():
+        if claim.evidence not in _COMPARED and claim.second != ClaimSide():
             raise ValueError(f"the claim {claim.claim!r} is decided by a single row, but has a second side")
         if claim.evidence == "p_value" and (claim.at_least or claim.at_most):
             raise ValueError(f"the claim {claim.claim!r} has a p-value, which only applies to a bound of 0")
@@ -112,20 +115,22 @@ class Claim:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {needs}"}
         path = runs / step / self.file
         with read_errors(path, f"does not have what {self.claim!r} asks for", "Correct the claim in the recipe."):
-            judge = self._of_seeds if self.evidence == "seeds" else self._of_row
+            judge = self._of_pairs if self.evidence in _COMPARED else self._of_row
             return judge(read_frame(path), step, metric)
 
-    def _of_seeds(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
-        """The mean difference of both sides over the seeds, and what it says."""
-        sides = [self._by_seed(frame, side, metric) for side in (self.first, self.second)]
-        differences = (sides[0] - sides[1]).dropna()
+    def _of_pairs(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
+        """The mean difference of both sides over the seeds or heads, and what it says."""
+        keys, alone = _COMPARED[self.evidence]
+        sides = [self._by_unit(frame, side, metric, keys) for side in (self.first, self.second)]
+        differences = pd.Series(dtype=float) if any(side.empty for side in sides) else (sides[0] - sides[1]).dropna()
         if differences.empty:
             missed = " and ".join(name for name, side in zip(("first", "second"), sides, strict=True) if side.empty)
-            rows = f"rows of {self.file} of its {missed} side" if missed else "a seed that both sides have"
+            both = f"a {self.evidence.removesuffix('s')} that both sides have"
+            rows = f"rows of {self.file} of its {missed} side" if missed else both
             return {"verdict": NOTHING_RUN, "not_run": f"needs {rows} in {step}"}
         difference, low, high = mean_interval(differences)
         interval = {"difference": difference, "ci_low": low, "ci_high": high, "trainings": len(differences)}
-        return interval | {"verdict": self._verdict(difference, low, high, "in one training run"), "not_run": ""}
+        return interval | {"verdict": self._verdict(difference, low, high, alone), "not_run": ""}
 
     def _of_row(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
         """The number of the one row that the claim is about, and what its own interval or p-value says."""
@@ -150,17 +155,18 @@ class Claim:
 
     def _rows(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.DataFrame:
         """Returns the rows that a side is about."""
-        rows = matching(frame, {self.metric_column: metric, **side.where})
+        rows = matching(frame, {**({self.metric_column: metric} if metric else {}), **side.where})
         for name, least in side.minimum.items():
             rows = rows[rows[name].astype(float) >= least] if name in rows else rows.iloc[:0]
         return rows
 
-    def _by_seed(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.Series:
-        """Returns the number of a side, by seed."""
+    def _by_unit(self, frame: pd.DataFrame, side: ClaimSide, metric: str, keys: Sequence[str]) -> pd.Series:
+        """Returns the number of a side, by seed or by head."""
         rows = self._rows(frame, side, metric)
         if rows.empty:
             return pd.Series(dtype=float)
-        return rows.groupby("seed")[self.value].agg(_PICKS[side.pick]).astype(float)
+        known = [key for key in keys if key in rows]
+        return rows.groupby(known, dropna=False)[self.value].agg(_PICKS[side.pick]).astype(float)
 
     def _verdict(self, difference: float, low: float, high: float, without: str) -> str:
         """Holds or does not where the whole interval says so; `without` says why there is none."""

@@ -31,6 +31,7 @@ class Step:
         options: by the names of the command line, without dashes.
         small: what is otherwise with `--small`, where an empty text leaves an option out; None leaves the step out.
         gpu: whether it is so long without a GPU that it is not begun on a machine that has none.
+        small_name: of its folder with `--small`, where that is about something else.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Step:
     options: Mapping[str, Any]
     small: Mapping[str, Any] | None = field(default_factory=dict)
     gpu: bool = False
+    small_name: str = ""
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Step:
@@ -48,13 +50,14 @@ class Step:
         name, command, why = (conform(spec.get(key), str, f"{key} of a step") for key in ("name", "command", "why"))
         small = conform(spec.get("small", {}), dict[str, Any], "small of a step")
         gpu = conform(spec.get("gpu", False), bool, "gpu of a step")
-        return cls(name, command, why, options, None if small.pop("skip", False) else small, gpu)
+        small_name = conform(small.pop("name", name), str, "name of a small step")
+        return cls(name, command, why, options, None if small.pop("skip", False) else small, gpu, small_name)
 
     def made_small(self) -> Step:
         """Returns the step with its `small` options in place of the full ones; empty values remove an option."""
         options = {**self.options, **(self.small or {})}
         options = {key: value for key, value in options.items() if value != ""}
-        return replace(self, options=options, small={}, gpu=False)
+        return replace(self, name=self.small_name or self.name, options=options, small={}, gpu=False)
 
     def texts(self, *names: str) -> list[str]:
         """The values of its options that are texts, also those in lists; of all options, or of those named."""
@@ -105,6 +108,7 @@ class PaperRecipe:
         tables: of the paper, as `headlens.analyses.reproduce.paper_tables.ComparedTable` reads them.
         small_tables: the same for what stands in for the paper's runs with `--small`.
         claims: of the paper's text, as `headlens.analyses.reproduce.claims.Claim` reads them.
+        figures: of the paper, as `headlens.analyses.reproduce.paper_tables.ComparedFigure` reads them.
         stand_ins: names of the steps that are not as in the paper's setting, and what the paper's tables need in their
             place.
     """
@@ -118,6 +122,7 @@ class PaperRecipe:
     tables: tuple[Mapping[str, Any], ...]
     small_tables: tuple[Mapping[str, Any], ...] = ()
     claims: tuple[Mapping[str, Any], ...] = ()
+    figures: tuple[Mapping[str, Any], ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     def small(self) -> PaperRecipe:
@@ -175,6 +180,7 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
     title, citation, setting, less = (conform(paper.get(key), str, f"{key} of paper") for key in _ABOUT)
     tables = conform(content.get("tables", []), list[Any], "tables")
     claims = conform(content.get("claims", []), list[Any], "claims")
+    figures = conform(content.get("figures", []), list[Any], "figures")
     names = [step.name for step in steps]
     if not steps:
         raise ValueError("it has no step")
@@ -185,23 +191,26 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
             step.filled(dict.fromkeys(names[:number], ""))
         except KeyError as error:
             raise ValueError(f"step {step.name} refers to {error}, which is not an earlier step") from error
-    parts = _checked_tables(tables, claims, steps)
-    return PaperRecipe(name, title, citation, setting, less, steps, parts[0], parts[1], tuple(claims))
+        if renamed := {s.name for s in steps if s.small_name not in ("", s.name)} & step.references:
+            raise ValueError(f"step {step.name} refers to {min(renamed)}, which has another name in the small setting")
+    parts = _checked_tables(tables, claims, figures, steps)
+    read = parts[0], parts[1], tuple(claims), tuple(figures)
+    return PaperRecipe(name, title, citation, setting, less, steps, *read)
 
 
 def _checked_tables(
-    tables: Sequence[Any], claims: Sequence[Any], steps: Sequence[Step]
+    tables: Sequence[Any], claims: Sequence[Any], figures: Sequence[Any], steps: Sequence[Step]
 ) -> list[tuple[Mapping[str, Any], ...]]:
     """Returns the tables of the paper, and those of the small setting.
 
     Raises:
-        ValueError: if one of them, or a claim, cannot be read, or is about a step that there is not.
+        ValueError: if one of them, a claim or a figure cannot be read, or is about a step that there is not.
     """
     from headlens.analyses.reproduce.claims import Claim
-    from headlens.analyses.reproduce.paper_tables import ComparedTable
+    from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable
 
     names = {step.name for step in steps}
-    small_names = {step.name for step in steps if step.small is not None}
+    small_names = {step.small_name or step.name for step in steps if step.small is not None}
     read = [ComparedTable.of(table) for table in tables]
     if len({table.title for table in read}) < len(read):
         raise ValueError("two tables have the same title")
@@ -212,5 +221,8 @@ def _checked_tables(
     for claim in map(Claim.of, claims):
         if unknown := sorted(set(claim.steps) - names):
             raise ValueError(f"the claim {claim.claim!r} is about {unknown[0]!r}, which is no step")
+    for figure in map(ComparedFigure.of, figures):
+        if unknown := sorted(set(figure.steps) - names):
+            raise ValueError(f"the figure {figure.title!r} is about {unknown[0]!r}, which is no step")
     pairs = list(zip(tables, read, strict=True))
     return [tuple(spec for spec, table in pairs if table.small == small) for small in (False, True)]

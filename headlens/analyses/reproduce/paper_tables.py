@@ -208,6 +208,51 @@ class ComparedTable:
         return [{name: text for name, text in line.items() if name in filled} for line in lines]
 
 
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A figure of a paper, and those of our runs that show the same.
+
+    Args:
+        title: what it shows, and where in the paper it is.
+        figures: ours, as `STEP/NAME` without the format.
+    """
+
+    title: str
+    figures: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> ComparedFigure:
+        """Reads a figure from a recipe; a ValueError says what is wrong with it."""
+        figure: ComparedFigure = conform(spec, cls, "a figure")
+        if not figure.figures or not all("/" in name for name in figure.figures):
+            raise ValueError(f"the figure {figure.title!r} names none of ours as STEP/NAME")
+        return figure
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps that draw it."""
+        return [name.partition("/")[0] for name in self.figures]
+
+    def line(self, runs: Path, missing: Mapping[str, str]) -> dict[str, str]:
+        """Returns a row for readers: the figure, the files of ours that are there, and what others need.
+
+        Args:
+            runs: the folder that has a folder for each run.
+            missing: of runs that were not made, what they would need, by their names.
+        """
+        here, needs = list[str](), list[str]()
+        for step, _, name in (figure.partition("/") for figure in self.figures):
+            path = Path(step, "figures", f"{name}.png")
+            if step in missing:
+                needs.append(f"{NOT_RUN} {missing[step]}")
+            elif (runs / path).is_file():
+                here.append(path.as_posix())
+            else:
+                needs.append(f"{path.as_posix()} was not drawn")
+        remarks = "; ".join(dict.fromkeys(needs)) or NOTHING
+        return {"figure of the paper": self.title, "ours": ", ".join(here) or NOTHING, _REMARKS: remarks}
+
+
 def comparison_markdown(tables: Sequence[tuple[str, Sequence[Mapping[str, str]]]]) -> str:
     """Writes tables of `ComparedTable.lines` under their titles, for `comparison.md`."""
     parts = []

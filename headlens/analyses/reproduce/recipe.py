@@ -18,23 +18,23 @@ import pandas as pd
 from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
-from headlens.analyses.reproduce.claims import Claim
+from headlens.analyses.reproduce.claims import NOTHING_RUN, Claim
 from headlens.analyses.reproduce.options import ReproduceRequest
 from headlens.analyses.reproduce.paper_agreement import NOTHING_TO_COMPARE, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
-from headlens.analyses.reproduce.paper_tables import ComparedTable, comparison_markdown, in_words
+from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted
 from headlens.files import write_json
 from headlens.hub_access import hub_answers
 from headlens.models.loading import choose_device
-from headlens.pages.formatting import escaped
+from headlens.pages.formatting import NOTHING, escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
 from headlens.runs.run_record import read_run
 from headlens.tables.reproduce_tables import CLAIMS, COLUMN_AGREEMENT, COMPARISON
 from headlens.tables.table_schema import TableSchema
 
-_AGREEMENT = "Agreement by column"
+_AGREEMENT, _CLAIMS, _FIGURES = "Agreement by column", "Claims in the text", "Figures of the paper"
 _HUB = "hub:"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -167,8 +167,9 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
         "claims": _joined(claims, CLAIMS),
     }
     lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
-    lines += [(_AGREEMENT, in_words(frames["agreement"])), ("Claims in the text", in_words(frames["claims"]))]
-    lines = [(title, rows) for title, rows in lines if rows]
+    lines += [(_AGREEMENT, in_words(frames["agreement"])), (_CLAIMS, in_words(frames["claims"]))]
+    figures = [ComparedFigure.of(figure).line(folder.path, absent) for figure in recipe.figures]
+    lines = [(title, rows) for title, rows in [*lines, (_FIGURES, figures)] if rows]
     notes = [f"Numbers of the paper: {recipe.citation}."]
     steps_by_need = {needs: [s for s, n in missing.items() if n == needs] for needs in missing.values()}
     notes += [f"Not run here: {', '.join(steps)}: needs {needs}." for needs, steps in steps_by_need.items()]
@@ -188,12 +189,18 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
     shown = {title: rows for title, rows in lines if title not in empty}
     if _AGREEMENT in shown:
         shown[_AGREEMENT] = [row for row in shown[_AGREEMENT] if row["agreement"] != NOTHING_TO_COMPARE]
+    if _CLAIMS in shown:
+        shown[_CLAIMS] = [row for row in shown[_CLAIMS] if not row["verdict"].startswith(NOTHING_RUN)]
+    if _FIGURES in shown:
+        shown[_FIGURES] = [row for row in shown[_FIGURES] if row["ours"] != NOTHING]
     lines = [(title, rows) for title, rows in shown.items() if rows]
     if empty:
         notes.append(
             f"{counted(len(empty), 'table')} of the paper {'has' if len(empty) == 1 else 'have'} no number of ours: "
             "see comparison.md."
         )
+    if left := int((frames["claims"]["verdict"] == NOTHING_RUN).sum()):
+        notes.append(f"{counted(left, 'verdict')} on claims of the paper's text need more runs: see comparison.md.")
     return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
 
 

@@ -198,3 +198,22 @@ def test_what_is_no_claim() -> None:
         Claim.of(SPEC | {"at_most": 1.0})
     with pytest.raises(ValueError, match="has no steps and file, and does not say what it needs"):
         Claim.of({"claim": "x"})
+
+
+def test_heads_decide_where_a_run_has_no_seeds(tmp_path: Path) -> None:
+    """Over the heads of a run whose layers share masks: layer is empty, and there are no metrics."""
+    p = {"diagonal": [0.2, 0.3, 0.25, 0.2], "rest": [0.5, 0.7, 0.5, 0.6]}
+    rows = [(kind, head, value) for kind, values in p.items() for head, value in enumerate(values)]
+    frame = pd.DataFrame(rows, columns=["class", "head", "p"]).assign(layer=np.nan)
+    write_csv(frame, tmp_path / "graphs" / "positions.csv")
+    spec = {**SPEC, "steps": {"graphs": ""}, "file": "positions.csv", "value": "p", "evidence": "heads"}
+    sides = {"first": {"where": {"class": "diagonal"}}, "second": {"where": {"class": "rest"}}}
+    del spec["at_least"]
+    (row,) = Claim.of({**spec, **sides, "at_most": 0.0}).judged(tmp_path).to_dict("records")
+    differences = np.subtract(p["diagonal"], p["rest"])
+    interval = stats.ttest_1samp(differences, 0).confidence_interval()
+    assert (row["verdict"], row["trainings"]) == ("holds", 4)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((interval.low, interval.high))
+    other = {**sides, "second": {"where": {"class": "special"}}}
+    (row,) = Claim.of({**spec, **other, "at_most": 0.0}).judged(tmp_path).to_dict("records")
+    assert row["not_run"] == "needs rows of positions.csv of its second side in graphs"

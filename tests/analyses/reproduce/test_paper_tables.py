@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.analyses.reproduce.paper_tables import ComparedTable, comparison_markdown
+from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable, comparison_markdown
 from headlens.errors import InputError
 from headlens.files import write_csv
 from headlens.tables.reproduce_tables import COMPARISON
@@ -214,3 +214,19 @@ def test_settings_that_a_run_records(tmp_path: Path) -> None:
     ]
     spec = {"title": "T", "step": "gates", "file": "run.json", "columns": columns, "rows": [{"label": "set"}]}
     assert ComparedTable.of(spec).compared(tmp_path)["ours"].tolist() == ["0, 1, 3", 50.0, 108.0]
+
+
+def test_figures_that_are_there_not_drawn_or_not_run(tmp_path: Path) -> None:
+    (tmp_path / "one" / "figures").mkdir(parents=True)
+    (tmp_path / "one" / "figures" / "quality.png").touch()
+    figure = ComparedFigure.of({"title": "f", "figures": ["one/quality", "one/kept", "two/quality"]})
+    assert figure.steps == ["one", "one", "two"]
+    assert figure.line(tmp_path, {"two": "a GPU"}) == {
+        "figure of the paper": "f",
+        "ours": "one/figures/quality.png",
+        "remarks": "one/figures/kept.png was not drawn; not run here; needs a GPU",
+    }
+    assert figure.line(tmp_path, {"one": "a GPU", "two": "a GPU"})["ours"] == "–"
+    for wrong in ([], ["quality"]):
+        with pytest.raises(ValueError, match="the figure 'f' names none of ours as STEP/NAME"):
+            ComparedFigure.of({"title": "f", "figures": wrong})

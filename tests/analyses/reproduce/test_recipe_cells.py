@@ -15,9 +15,12 @@ import pytest
 from cell_settings import problems
 from tiers import rest_slow, rest_slow_rows
 
+from headlens.analyses.classify.metric_declarations import registered_declarations
+from headlens.analyses.report.registry import report_of
+from headlens.analyses.reproduce.claims import Claim
 from headlens.analyses.reproduce.paper_cells import matching
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
-from headlens.analyses.reproduce.paper_tables import ComparedTable
+from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable
 from headlens.errors import InputError
 
 PAPERS = recipe_names()
@@ -232,6 +235,33 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
             assert not any(row.published for row in table.rows)
     changed = {step.name for step in recipe.steps} - set(recipe.small().stand_ins)
     assert changed == ({"patterns"} if paper == "sparsebert2021" else set())
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_step_is_read_by_an_exhibit_or_by_another_step(paper: str, small: bool) -> None:
+    """What nobody reads is not run."""
+    recipe = read(paper).small() if small else read(paper)
+    read_steps = {source.step for table in map(ComparedTable.of, recipe.tables) for source in table.sources()}
+    read_steps |= {step for claim in map(Claim.of, recipe.claims) for step in claim.steps}
+    read_steps |= {step for figure in map(ComparedFigure.of, recipe.figures) for step in figure.steps}
+    references = set().union(*(step.references for step in recipe.steps))
+    assert [step.name for step in recipe.steps if step.name not in read_steps | references] == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_figure_is_one_of_its_command(paper: str) -> None:
+    recipe = read(paper)
+    commands = {step.name: step.command for step in recipe.steps}
+    of_metrics = {declaration.name for declaration in registered_declarations() if declaration.title}
+    figures = list(map(ComparedFigure.of, recipe.figures))
+    assert figures
+    for step, _, name in (ours.partition("/") for figure in figures for ours in figure.figures):
+        report = report_of(commands[step])
+        known = {*report.captions, *of_metrics} if step and commands[step] == "classify" else {*report.captions}
+        # The pictures of sentences have their numbers in their names.
+        sentence = commands[step] == "attend" and re.fullmatch(r"sentence\d+_[a-z]+_layer\d+", name)
+        assert sentence or any(name == stem or name.startswith(f"{stem}_") for stem in known), (step, name)
 
 
 def parts(recipe: PaperRecipe, original: PaperRecipe) -> Iterator[PaperRecipe]:
