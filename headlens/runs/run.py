@@ -10,11 +10,14 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Protocol
 
+from torch import nn
+
 from headlens.attention.model_normalizer import attention_name
+from headlens.attention.sites import find_sites
 from headlens.attention_masks.mask_options import MaskOptions
 from headlens.attention_masks.model_mask import mask_record, under_mask
 from headlens.corpora.sentence import CorpusSummary
-from headlens.errors import OptionError, OutputError
+from headlens.errors import OptionError, OutputError, UnsupportedModelError
 from headlens.interventions.compacting import removed_heads
 from headlens.languages import chosen_languages
 from headlens.models.loading import LoadedModel, load
@@ -177,9 +180,19 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
         "device": str(loaded.device),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "attention": attention_name(loaded.model),
+        **_sharing(loaded.model),
         **({"languages": languages} if languages else {}),
         **({"heads_removed": [str(head) for head in removed]} if removed else {}),
     }
+
+
+def _sharing(model: nn.Module) -> dict[str, bool]:
+    """Whether layers compute with the same weights, as in ALBERT; nothing of a model whose heads are not found."""
+    try:
+        sites = find_sites(model)
+    except UnsupportedModelError:
+        return {}
+    return {"layers_share_weights": len({site.module for site in sites}) < len(sites)}
 
 
 def model_label(loaded: LoadedModel, taken: Container[str]) -> str:

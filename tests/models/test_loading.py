@@ -24,6 +24,7 @@ from headlens.models import loading
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.loading import LoadedModel, choose_device, demo_folder, load
 from headlens.models.model_options import ModelOptions
+from headlens.runs.run import model_record
 
 
 def refused(name: str, options: ModelOptions | None = None) -> ModelError:
@@ -93,6 +94,13 @@ def test_no_tokenizer_is_made_up(name: str, tmp_path: Path) -> None:
     """transformers would give one with an empty vocabulary, to which every word is unknown."""
     extra = {"pad_token_id": 0, "decoder_start_token_id": 0} if name == "MarianModel" else {}
     assert load(save(build(name, **extra), tmp_path / "model")).tokenizer is None
+
+
+@pytest.mark.parametrize(("name", "shared"), [("BertModel", False), ("AlbertModel", True), ("MarianModel", False)])
+def test_a_run_tells_whether_layers_share_weights(name: str, shared: bool, tmp_path: Path) -> None:
+    extra = {"pad_token_id": 0, "decoder_start_token_id": 0} if name == "MarianModel" else {}
+    record = model_record(load(save(build(name, **extra), tmp_path / "model")), "m")
+    assert record["layers_share_weights"] is shared
 
 
 def limited(longest: Any, folder: Path, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -78,6 +78,7 @@ _VALUES = {
     "best head": "accuracy",
     "hidden": "hidden_size",
     "million parameters": "parameters",
+    "layers share weights": "{layers_share_weights}",
 }
 
 

@@ -69,7 +69,9 @@ def _found(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
         ("train", "model/config.json"): lambda *_: [_CONFIG],
     }
     if file == "run.json":
-        return pd.DataFrame([dict.fromkeys([*commands()[step.command].options, "parameters"], 1)])
+        return pd.DataFrame(
+            [dict.fromkeys([*commands()[step.command].options, "parameters", "layers_share_weights"], 1)]
+        )
     return pd.DataFrame(rows[step.command, file](recipe, step))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from headlens.files import read_csv
@@ -60,8 +61,7 @@ def measured_number(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any
     if column.pick == "count":
         return {"ours": float(len(rows))}
     if "{" in column.value:
-        # Counts stand without decimals.
-        texts = {str(k): published_cell_text(v, 0) if isinstance(v, float) else str(v) for k, v in rows.iloc[0].items()}
+        texts = {str(name): _text(cell) for name, cell in rows.iloc[0].items()}
         # Names alone: a recipe is somebody's file, and Python's formats can ask for any width and attribute.
         ours = _NAMED.sub(lambda name: texts[name[1]], column.value)
         return {"ours": ours.replace(f"/{NOTHING}", "")}
@@ -81,6 +81,13 @@ def measured_number(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any
         for name, source in sources.items()
         if source in chosen and not pd.isna(chosen[source])
     }
+
+
+def _text(cell: Any) -> str:
+    """Returns a cell as part of a text: counts without decimals, truth values as yes and no."""
+    if isinstance(cell, bool | np.bool_):
+        return "yes" if cell else "no"
+    return published_cell_text(cell, 0) if isinstance(cell, float) else str(cell)
 
 
 def mean_of(numbers: Sequence[Mapping[str, float]]) -> dict[str, float]:
