@@ -179,8 +179,17 @@ def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     begins_with = next((s.model for s in recipe.steps if s.name in step.references), step.model)
     stacks = ("encoder", "decoder", "cross") if begins_with == "new:marian-base" else ("encoder",)
     blocks = request_of(recipe, step).grid.block_size is not None
-    names = product(stacks, (GOLD, *(name for name in LOOKS if blocks or not name.startswith(BLOCK))))
-    return [_ones(AREAS.names[2:], stack=stack, method=method, quality="recall") for stack, method in names]
+    names = list(product(stacks, (GOLD, *(name for name in LOOKS if blocks or not name.startswith(BLOCK)))))
+    rows = [_ones(AREAS.names[2:], stack=stack, method=method, quality="recall") for stack, method in names]
+    if (task := request_of(recipe, step).metric.task) in CATALOGUE:
+        # All stacks of a model are restricted together.
+        together, metric = "all" if len(stacks) > 1 else stacks[0], CATALOGUE[task].task.metrics[0]
+        rows += [
+            _ones(AREAS.names[2:], stack=together, method=method, quality=metric)
+            for stack, method in names
+            if stack == stacks[0]
+        ]
+    return rows
 
 
 def _labels(recipe: PaperRecipe, step: Step) -> list[str]:
