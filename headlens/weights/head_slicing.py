@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headlens.errors import UnsupportedModelError
+from headlens.weights.after_heads import module_after_heads
 
 _HEAD_SIZES = ("attention_head_size", "head_dim")
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
@@ -55,18 +56,6 @@ LAYOUTS = (
 )
 
 
-# Where attention modules that no layout fits have their output projection: enough to measure by, not to cut heads out.
-# By class, as others may do more between the heads and what bears such a name.
-_OUTPUTS = {
-    **dict.fromkeys(("LlamaAttention", "MistralAttention", "Qwen2Attention", "Qwen3Attention"), "o_proj"),
-    **dict.fromkeys(("Gemma2Attention", "GptOssAttention"), "o_proj"),
-    "GPT2Attention": "c_proj",
-    "PhiAttention": "dense",
-    "T5Attention": "o",
-    "ModernBertAttention": "Wo",
-}
-
-
 @dataclass(frozen=True)
 class HeadProjections:
     """The projections of one attention module, and the features of one head in each of them."""
@@ -93,9 +82,11 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
 
     Raises:
         UnsupportedModelError: if they are not laid out in a known way: one matrix for queries, keys and values
-            (ModernBERT, GPT-2), keys that several heads share (Llama), or layers that are not plain (quantised).
+            (ModernBERT, GPT-2), keys that several heads share (Llama), layers that are not plain (quantised), or a gate
+            on what the heads give.
     """
     module = model.get_submodule(name)
+    module_after_heads(module)
     for layout in LAYOUTS:
         layers = [_linear(model, name, path) for path in (layout.query, layout.key, layout.value, layout.output)]
         present = [layer for layer in layers if layer is not None]
@@ -119,7 +110,8 @@ def output_projection(model: nn.Module, name: str) -> nn.Linear | Conv1D:
     Raises:
         UnsupportedModelError: if it is not known where that is.
     """
-    if (path := _OUTPUTS.get(type(model.get_submodule(name)).__name__)) is None:
+    path = module_after_heads(model.get_submodule(name))
+    if not path:
         return projections(model, name).output
     module = model.get_submodule(f"{name}.{path}")
     kind = type(module)

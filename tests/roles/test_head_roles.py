@@ -26,7 +26,7 @@ from headlens.models.loading import LoadedModel, load
 from headlens.roles.head_roles import Classification, Frequencies, check_relations, classify_heads
 from headlens.roles.role_options import ClassifyOptions, Thresholds
 from headlens.runs.corpus_pass import CorpusPass
-from headlens.weights import head_slicing
+from headlens.weights import after_heads
 
 KEYS = ["model", "stack", "layer", "head"]
 HEAD_COLUMNS = [
@@ -356,7 +356,7 @@ def test_a_target_for_a_decoder_alone(make: Make) -> None:
 def test_where_the_output_projection_is_not_known_norms_are_told_to_be_missing(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(head_slicing._OUTPUTS, "GPT2Attention")
+    monkeypatch.setattr(after_heads, "_after_heads", lambda _forward: None)
     (note,) = [note for note in run(make("GPT2LMHeadModel")).notes if "Norms" in note]
     assert note == (
         "Norms are not measured where headlens does not know the output projection of heads: decoder.0, decoder.1."
