@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEVEL = 0.05  # of significance
-_EXACT = "Where an interval leaves 0 out and p is above 0.05, p decides: of few examples that change it is exact."
+_EXACT = (
+    "Where an interval leaves 0 out and p is above 0.05, p decides: intervals are a little too narrow where few "
+    "examples change."
+)
 
 
 @analysis("Analyses")
@@ -32,11 +35,11 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         one_row_for_orders,
     )
     from headlens.findings.layer_smoothness import smoothness_on_console
-    from headlens.findings.verdicts import tied
+    from headlens.findings.verdicts import skill_notes, tied
     from headlens.pages.formatting import digits_of
 
     tables: Mapping[str, pd.DataFrame] = run.tables
-    screen.say(findings_of(tables))
+    screen.say([*skill_notes(run.notes), *findings_of(tables)])
     intact = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": bounds(e, 4)}
         for facts in run.models

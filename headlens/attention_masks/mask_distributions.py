@@ -10,9 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from headlens.attention_masks.named_masks import P_AT_START
 from headlens.errors import OptionError
-
-P_AT_START = 0.9  # probability of the largest degree before training; share of the largest span
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from headlens.errors import OptionError
 KeepOrder = Literal["most", "least", "random"]
 UNMASKED = "unmasked"  # the run of a sweep that trains without a mask
 PROBABILITIES = "probabilities.safetensors"  # P of a learned mask, beside its file
+P_AT_START = 0.9  # probability of the largest degree before training; share of the largest span
 CONNECTIONS = ("neighbour", "global", "random")
 SHARE_ADVICE = "Give a number above 0 and up to 1, such as 0.3."
 _SHARE = re.compile(rf"(?P<path>.+)@(?P<order>{'|'.join(get_args(KeepOrder))})=(?P<keep>[^@]+)", re.DOTALL)

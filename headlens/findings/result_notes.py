@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,12 @@ from headlens.corpora.sentence import broken_note
 from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusReader
+from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import mean_interval, wilson
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
 from headlens.tables.same_answers import same_answer_text
+from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Floats, Task
@@ -59,7 +61,9 @@ def record_notes(
     """
     notes = _token_notes(task, records, labels) if isinstance(task, Likelihood) and labels else []
     constant = task.constant(records)
-    if (chance := task.chance(records)) is not None:
+    if isinstance(task, CorrelationTask):
+        notes += _correlation_notes(task, records)
+    elif (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
         guess = guess_text(among_candidates=not task.labels)
@@ -77,8 +81,10 @@ def record_notes(
             why = f"{_TRAIN}." if task.labels else ": it follows something that the task works against."
             notes.append(f"The model is significantly worse than {guessing}{why}")
         elif low <= chance:
-            more = "." if constant else ", or evaluate it on more examples."
-            notes.append(f"The model is not significantly better than {guessing}{_TRAIN}{more}")
+            why = f"{_TRAIN}{'.' if constant else ', or evaluate it on more examples.'}"
+            if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
+                why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
+            notes.append(f"The model is not significantly better than {guessing}{why}")
     if same := same_answer_text(task.answer_share(records)):
         values, counts = np.unique(records[:, task.columns.index("predicted")], return_counts=True)
         answer = f": {task.labels[int(values[np.argmax(counts)])]!r}" if task.labels else ""
@@ -110,6 +116,37 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
             "examples."
         )
     return notes
+
+
+def _correlation_notes(task: CorrelationTask, records: Floats) -> list[str]:
+    """Whether scores (gold, predicted) correlate with those that people gave, by Student's t of the main metric."""
+    from scipy import stats
+
+    metric, n, r = task.metrics[0], len(records), float(task.value(records))
+    notes = [f"Scores that have nothing to do with the texts have a {metric} correlation of 0 (chance level)."]
+    p_value = math.nan if n < 3 else 2 * stats.t.sf(abs(r) * math.sqrt((n - 2) / max(1 - r * r, 1e-12)), n - 2)
+    if p_value < LEVEL and r < 0:
+        notes.append(f"The model is significantly worse than scoring without reading{_TRAIN}.")
+    elif not p_value < LEVEL:
+        more = ", or evaluate it on more examples."
+        notes.append(f"The model is not significantly better than scoring without reading{_TRAIN}{more}")
+    return notes
+
+
+def cluster_notes(keys: Sequence[str]) -> list[str]:
+    """A note where examples share what makes them alike, such as a paragraph, and are no independent ones.
+
+    Args:
+        keys: of the examples, see `Draws.of`.
+    """
+    clusters = len(set(keys))
+    if clusters == len(keys):
+        return []
+    few = f", too few for intervals and p-values (fewer than {FEWEST})" if clusters < FEWEST else ""
+    return [
+        f"{counted(len(keys), 'example')} share {counted(clusters, 'paragraph')} (or texts), which are resampled as a "
+        f"whole: intervals and p-values are those of {counted(clusters, 'independent example')}{few}."
+    ]
 
 
 def without_advice(notes: Iterable[str]) -> list[str]:

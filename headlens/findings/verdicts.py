@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,22 @@ VERDICT_COLUMNS = names_of(VERDICT)
 VERDICTS_KEY = (
     "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
     "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "
-    "above 0.05, the p-value decides: it is exact where few examples change, and corrected."
+    "above 0.05, the p-value decides: intervals are a little too narrow where few examples change."
+)
+# What notes of `headlens.findings.result_notes` on models that are no better than guessing have in common.
+_NO_SKILL = (
+    *("The model is not significantly better than", "The model is significantly worse than"),
+    *("The loss of the model is not significantly better", "The loss of the model is significantly worse"),
 )
 # What a training that is compared with a baseline has of its verdict, before the others of its family are known.
 UNCORRECTED = ("p_margin", "margin", "n_to_decide")
 # At the end of tables of sweeps.
 SWEEP_VERDICT = ("p_holm", *VERDICT_COLUMNS)
+
+
+def skill_notes(notes: Iterable[str]) -> list[str]:
+    """Those notes that say that a model is no better than guessing: what is said of its heads comes after that."""
+    return [note for note in notes if any(phrase in note for phrase in _NO_SKILL)]
 
 
 def margin_of(metric: str, baseline: float, requested: float | None = None, tests: int = 1) -> Margin:
@@ -150,12 +160,18 @@ def counts_text(rows: pd.DataFrame) -> str:
     counts = Counter(rows["verdict"])
     margin = amount_text(float(rows["margin"].iloc[0]), str(rows["metric"].iloc[0]))
     text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-    each = " each alone" if counts[NOT_NEEDED] > 1 else ""
-    text = f"With a margin of {margin}, corrected for {len(rows)} heads{each}: {text}"
-    wanted = rows.loc[rows["verdict"] == NOT_DECIDED, "n_to_decide"].dropna()
-    if len(wanted):
-        median = float(np.sort(wanted)[(len(wanted) - 1) // 2])
-        text += f" (if changes are as measured, about {median:,.0f} examples would decide half of these)"
+    each = ", each head alone" if counts[NOT_NEEDED] > 1 else ""
+    text = f"With a margin of {margin}{each}, corrected for all {len(rows)} heads: {text}"
+    undecided = float_column(rows[rows["verdict"] == NOT_DECIDED], "n_to_decide")
+    known = np.sort(undecided[np.isfinite(undecided)])
+    half = (len(undecided) - 1) // 2
+    if len(known) > half >= 0:
+        text += f" (if changes are as measured, about {known[half]:,.0f} examples would decide half of these)"
+    elif len(known):
+        text += (
+            f" (if changes are as measured, about {known[-1]:,.0f} examples would decide {len(known)} of these; "
+            "how many the others need cannot be told)"
+        )
     return text + "."
 
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import ResumeError, read_errors
 from headlens.files import atomic_path, output_errors
-from headlens.findings.result_notes import left_out_notes
+from headlens.findings.result_notes import cluster_notes, left_out_notes
 from headlens.findings.verdicts import UNCORRECTED, margin_of
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.loop import TrainingData
@@ -158,7 +158,7 @@ class Trainings:
                 row.update(self.difference(training_set.task, row["metric"], records, keys, baseline))
         limit = Reader.of(loaded, training_set.task.labels, self.longest).limit_text
         left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
-        notes = [*left_out, *result.notes]
+        notes = [*left_out, *result.notes, *cluster_notes(keys)]
         return TrainedResult(metrics=rows, notes=notes, records=records.tolist(), keys=list(keys))
 
     def difference(

@@ -15,6 +15,7 @@ from headlens.plots.cell_drawing import Ends, Scale, fitting_size, mark_cells, w
 from headlens.plots.head_grid import (
     Grid,
     Panel,
+    Sheet,
     StackRows,
     by_model_and_stack,
     each,
@@ -125,6 +126,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
+    if is_written(sheet.cell):
+        _say_unit(sheet, power)
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         unsure = scatter_grid(part.rows, cells.unsure(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
         mark_cells(axes, unsure, facecolor="white", alpha=_VEIL, linewidth=0)
@@ -145,6 +148,14 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         if len(warned):
             axes.scatter(np.zeros(len(warned)), warned + 0.5, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)
     return sheet.figure
+
+
+def _say_unit(sheet: Sheet, power: int) -> None:
+    """Puts the unit of the numbers in cells beside those of the colour bar, which are in that of the value."""
+    panels = {axes for line in sheet.axes for axes in line}
+    for axes in sheet.figure.axes if power else ():
+        if axes.get_ylabel() and axes not in panels:
+            axes.set_ylabel(f"{axes.get_ylabel()}\n(in cells 10⁻{str(power).translate(_RAISED)})")
 
 
 def _power_of_unit(*numbers: Grid) -> int:

@@ -103,7 +103,7 @@ class RelevanceSums:
         """One row per head.
 
         Columns: `relevance`, the mean of normalised relevance with its 95 % bootstrap interval `ci_low`, `ci_high`
-        (empty where every example was left out; the interval already where fewer than 5 were kept); `raw`, the mean of
+        (empty where every example was left out; the interval already where fewer than 10 were kept); `raw`, the mean of
         signed sums, with its interval `raw_low`, `raw_high`; `rule`; `target`; `signed`, the mean share in the sum of
         magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
         left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,

@@ -99,8 +99,10 @@ class Classification:
         Args:
             drawn: called after every draw, with 1.
         """
-        if self.resampled is None or self.too_little:
+        if self.resampled is None:
             return self
+        if self.too_little:
+            return replace(self, notes=[*self.notes, "No head has a role on so little text, so none has a stability."])
         heads = HeadTable(self.tables["heads"].rows.assign(role_stability=self.resampled(drawn)))
         return replace(self, tables={**self.tables, "heads": heads})
 

@@ -274,18 +274,22 @@ def role_scores(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
 
     Returns:
         Rows of roles.csv without the model: stack, role, heads (that have a number for it), held, layer and head of the
-        best, its number (`value`) and its `score`, as `nearest_score` of `label`; the threshold (`needed`), what the
-        null head has (`null`), and how many heads pass the threshold, whatever that is (`above_threshold`). Of equal
-        heads the first is the best. It was picked on the text that it is scored on.
+        best (of those that hold the role, if any do), its number (`value`) and its `score`, as `nearest_score` of
+        `label`; the threshold (`needed`), what the null head has (`null`), and how many heads pass the threshold,
+        whatever that is (`above_threshold`). Of equal heads the first is the best. It was picked on the text that it is
+        scored on. A role without a finite threshold has no row.
     """
     best: dict[tuple[str, str], dict[str, Any]] = {}
     for row, candidates in zip(heads.rows.to_dict("records"), _candidates(heads, syntax, thresholds), strict=True):
         for role in candidates:
             name = "positional" if role_family(role.name) == "positional" else role.name
-            known = best.setdefault((row["stack"], name), {"heads": 0, "held": 0, "score": -math.inf})
+            known = best.setdefault(
+                (row["stack"], name), {"heads": 0, "held": 0, "score": -math.inf, "by_holder": False}
+            )
             passed = known.get("above_threshold", 0) + role.passed
             known |= {"heads": known["heads"] + 1, "held": known["held"] + role.held, "above_threshold": passed}
-            if role.share > known["score"]:
+            if (role.held, role.share) > (known["by_holder"], known["score"]):
+                known |= {"by_holder": role.held}
                 known |= {"layer": row["layer"], "head": row["head"], "value": role.value, "score": role.share}
                 known |= {"needed": role.needed, "null": role.null}
     records = [{"stack": stack, "role": name} | known for (stack, name), known in best.items()]
@@ -328,6 +332,8 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         field_name = role.threshold or role.name
         above = thresholds.syntactic(np.array(baseline)) if role.baselines else getattr(thresholds, field_name)
         threshold = float(above)
+        if math.isinf(threshold):  # which words are rare is not known, see `classify_heads`
+            continue
         few = min(row.get(name, math.inf) for name in ("tokens", role.instances)) < thresholds.min_instances
         # Sums of shares: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
         passed = value > threshold if role.more else value >= threshold - (1e-12 if role.baselines else 0)

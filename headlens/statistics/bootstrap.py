@@ -12,8 +12,8 @@ from headlens.statistics.seeding import generator_of
 
 Floats = npt.NDArray[np.float64]
 _CELLS = 2_000_000  # of a block of weights: 16 MB
-# Fewer examples tell nothing about how much others would differ.
-FEWEST = 5
+# Fewer independent examples, or clusters of them, tell too little about how much others would differ.
+FEWEST = 10
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Draws:
     def examples(self) -> int:
         """Number of examples, the second dimension of `counts`."""
         return int(self.counts.shape[1])
+
+    @property
+    def independent(self) -> int:
+        """Number of examples, or of clusters where these are drawn together: what the sample really consists of."""
+        return self.examples if self.clusters is None else len(np.unique(self.clusters))
 
     def blocks(self) -> Iterator[Floats]:
         """Some replicates at a time, as weights to multiply with, so that memory stays flat."""

@@ -100,22 +100,40 @@ def _fewest_gains(losses: npt.NDArray[Any], trials: int, margin: float, score: f
     return low
 
 
-def bootstrap_loss_p(losses: Floats, loss: float, margin: float) -> float:
+def t_beyond(replicates: Floats, distance: float, independent: int) -> float:
+    """Student's upper tail beyond a distance, by the standard deviation of bootstrap replicates.
+
+    The bootstrap's standard deviation is that of a sample of n divided by n instead of n - 1.
+
+    Args:
+        replicates: finite numbers, (replicates,).
+        distance: from the hypothesis.
+        independent: number n of independent examples or clusters, 2 at least.
+    """
+    deviation = float(np.std(replicates)) * math.sqrt(independent / (independent - 1))
+    if deviation == 0:
+        return 0.5 * (1 - float(np.sign(distance)))
+    return float(special.stdtr(independent - 1, -distance / deviation))
+
+
+def bootstrap_loss_p(losses: Floats, loss: float, margin: float, independent: int) -> float:
     """Bootstrap p-value of the hypothesis that a metric loses `margin` or more.
 
-    The larger of two: the share of replicates that lose the margin (percentiles), and of those that fall below the loss
-    by as much as the loss is below the margin (Efron and Tibshirani 1993, chapter 16). NaN without replicates.
+    The largest of three: the share of replicates that lose the margin (percentiles), of those that fall below the loss
+    by as much as the loss is below the margin (Efron and Tibshirani 1993, chapter 16), and Student's t, see `t_beyond`.
+    NaN without replicates.
 
     Args:
         losses: of every replicate, (replicates,).
         loss: of the sample.
         margin: above 0.
+        independent: number of independent examples or clusters.
     """
     defined = losses[np.isfinite(losses)]
     if not len(defined) or not math.isfinite(loss):
         return math.nan
     beyond = max(int((defined >= margin).sum()), int((defined - loss <= loss - margin).sum()))
-    return (1 + beyond) / (1 + len(defined))
+    return max((1 + beyond) / (1 + len(defined)), t_beyond(defined, margin - loss, independent))
 
 
 def examples_to_decide(loss: float, deviation: float, margin: Margin) -> float:

@@ -20,6 +20,7 @@ from headlens.statistics.non_inferiority import (
     bootstrap_loss_p,
     examples_to_decide,
     share_loss_p,
+    t_beyond,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -61,9 +62,9 @@ class Comparison:
 
     Where every example is right or wrong, intervals are score intervals of the difference of two paired shares
     (`paired_share_interval`), for any number of examples, and p-values are McNemar's. Else intervals are percentiles of
-    the bootstrap, which fewer than `FEWEST` examples do not have, and p-values those of `p_from`. Percentiles are also
-    taken where examples are drawn together, since a score interval is that of independent ones; McNemar's test is
-    then by clusters.
+    the bootstrap, which fewer than `FEWEST` independent examples or clusters do not have, and p-values those of
+    `p_from`. Percentiles are also taken where examples are drawn together, since a score interval is that of
+    independent ones; McNemar's test is then by clusters.
 
     With a margin, it is also tested whether the loss is below it: exactly where intervals are score intervals, else by
     the bootstrap, and not at all where fewer than `FEW_CHANGES` examples (or clusters) change, of which the bootstrap
@@ -110,7 +111,11 @@ class Comparison:
             margin_test = self._share_below_margin(gained, lost, len(records))
             return PairedComparison(value, delta, low, high, mcnemar(*scores), *margin_test)
         replicates = replicates_of(records, self._statistic, self._draws) - self._replicates
-        p_value = p_from(replicates, delta) if scores is None else mcnemar(*scores, self._draws.clusters)
+        p_value = (
+            p_from(replicates, delta, self._draws.independent)
+            if scores is None
+            else mcnemar(*scores, self._draws.clusters)
+        )
         margin_test = self._below_margin(records, replicates, delta)
         return PairedComparison(value, delta, *interval_around(delta, replicates), p_value, *margin_test)
 
@@ -136,7 +141,7 @@ class Comparison:
         sign = 1.0 if self._margin.lower_is_better else -1.0
         deviation = float(np.nanstd(replicates)) * math.sqrt(len(records))
         number = examples_to_decide(sign * delta, deviation, self._margin)
-        p_margin = bootstrap_loss_p(sign * replicates, sign * delta, self._margin.size)
+        p_margin = bootstrap_loss_p(sign * replicates, sign * delta, self._margin.size, self._draws.independent)
         return p_margin, about(max(number, len(records) + 1))
 
     def _check(self, records: Floats) -> None:
@@ -150,16 +155,21 @@ def value_of(records: Floats, statistic: Statistic) -> float:
 
 
 def replicates_of(records: Floats, statistic: Statistic, draws: Draws) -> Floats:
-    """The metric of every replicate, (replicates,); none for fewer than `FEWEST` examples."""
-    if draws.examples < FEWEST or not len(draws):
+    """The metric of every replicate, (replicates,); none for fewer than `FEWEST` independent examples or clusters."""
+    if draws.independent < FEWEST or not len(draws):
         return np.empty(0)
     return np.concatenate([statistic(records, weights) for weights in draws.blocks()])
 
 
 def interval_around(value: float, replicates: Floats) -> tuple[float, float]:
-    """95 % interval of replicates, which always has `value` inside; NaN where there are none."""
+    """95 % interval of replicates, which always has `value` inside; NaN where there are none, or all are the same.
+
+    Where resampling changes nothing, it shows nothing of what other examples would change.
+    """
     low, high = map(float, percentile_interval(replicates))
-    return (low, high) if np.isnan(low) else (min(low, value), max(high, value))
+    if np.isnan(low) or np.nanmin(replicates) == np.nanmax(replicates):
+        return math.nan, math.nan
+    return min(low, value), max(high, value)
 
 
 def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike, clusters: Counts | None = None) -> float:
@@ -238,17 +248,24 @@ def mcnemar_greater(only_first: Counts, only_second: Counts, trials: Counts) -> 
     return np.where(trials > 0, tail, np.nan)
 
 
-def p_from(replicates: Floats, delta: float) -> float:
+def p_from(replicates: Floats, delta: float, independent: int) -> float:
     """Two-sided p-value: how often replicates stray from their centre by as much as the centre is from 0.
 
     The replicates, moved so that they centre at 0, show what chance does (Efron and Tibshirani 1993, chapter 16; Koehn
-    2004 takes the share of replicates beyond 0 instead). At least 1 / (1 + replicates).
+    2004 takes the share of replicates beyond 0 instead). At least 1 / (1 + replicates), and at least what Student's t
+    gives with the standard deviation of the replicates, see `t_beyond`: of few examples the tails of the bootstrap are
+    too thin for the small p-values that a correction for many tests asks for.
+
+    Args:
+        replicates: of the difference, (replicates,).
+        delta: the difference of the sample.
+        independent: number of independent examples or clusters.
     """
     defined = replicates[np.isfinite(replicates)]
     if not len(defined):
         return float("nan")
     far = np.abs(defined - delta) >= abs(delta) * (1 - 1e-12)
-    return float((1 + far.sum()) / (1 + len(defined)))
+    return max(float((1 + far.sum()) / (1 + len(defined))), 2 * t_beyond(defined, abs(delta), independent))
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:

@@ -175,7 +175,7 @@ SCORES_OF_ROLES = TableSchema(
         shared.ROLE.but("The role; relations and directions count as a role each, positional heads as one."),
         count("heads", "Heads that have a number for the role.", "heads"),
         count("held", "Heads that hold it.", "heads"),
-        shared.LAYER.but("Layer of the best head, the first of equal ones."),
+        shared.LAYER.but("Layer of the best head, of those that hold the role if any do; the first of equal ones."),
         shared.HEAD.but("Number of that head in its layer."),
         number("value", "The number that the role is decided by, of that head.", "of the role"),
         number("score", "The same as in `nearest_score` of heads.csv.", "share of the threshold"),

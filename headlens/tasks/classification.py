@@ -154,6 +154,13 @@ class CorrelationTask(Task):
         correlation = weighted_means.pearson if metric == "pearson" else weighted_means.weighted_spearman
         return correlation(gold, predicted, weights)
 
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
+        """Returns 0, the correlation of scores that have nothing to do with the texts."""
+        del records, metric, labels
+        return 0.0
+
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the records, (n, 2): the score `gold` that people gave, and the score `predicted`.
 

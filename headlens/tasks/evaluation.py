@@ -18,10 +18,10 @@ from headlens.corpora.encoding import SentenceEncoder
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
-from headlens.statistics.bootstrap import Draws, percentile_interval
+from headlens.statistics.bootstrap import Draws
 from headlens.statistics.intervals import wilson
 from headlens.statistics.non_inferiority import Margin
-from headlens.statistics.paired_tests import Comparison, Right, replicates_of
+from headlens.statistics.paired_tests import Comparison, Right, interval_around, replicates_of
 from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
@@ -211,11 +211,12 @@ def estimate(task: Task, metric: str, records: Floats, draws: Draws) -> Estimate
     `replicates_of`.
     """
     right = None if draws.clusters is not None else task.right(records, metric)
+    value = task.value(records, metric=metric)
     if right is None:
-        ends = percentile_interval(replicates_of(records, partial(task.replicates, metric=metric), draws))
+        low, high = interval_around(value, replicates_of(records, partial(task.replicates, metric=metric), draws))
     else:
-        ends = wilson(right.sum(), np.array(len(right)))
-    return Estimate(task.value(records, metric=metric), *map(float, ends))
+        low, high = map(float, wilson(right.sum(), np.array(len(right))))
+    return Estimate(value, low, high)
 
 
 def label_counts(prepared: Iterable[PreparedExample]) -> Counter[int]:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.findings.result_notes import reading_notes, record_notes, without_advice
+from headlens.findings.result_notes import cluster_notes, reading_notes, record_notes, without_advice
+from headlens.findings.verdicts import skill_notes
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
@@ -18,6 +19,15 @@ from headlens.tasks.classification import ChoiceTask
 from headlens.tasks.task_options import CHOICES
 
 MOST_FREQUENT = "Always giving the most frequent answer has"
+NO_CORRELATION = "Scores that have nothing to do with the texts have a pearson correlation of 0 (chance level)."
+NOT_CORRELATED = (
+    "The model is not significantly better than scoring without reading: train it further, or evaluate it on more "
+    "examples."
+)
+TOO_FEW = (
+    "The model is not significantly better than always giving the most frequent answer: of 4 examples no model could "
+    "be. Evaluate it on more."
+)
 NO_BETTER = (
     "The model is not significantly better than always giving the most frequent answer: train it further, or evaluate "
     "it on more examples."
@@ -27,17 +37,17 @@ NO_BETTER = (
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750 (chance level).", NO_BETTER]),
+        ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750 (chance level).", TOO_FEW]),
         ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857 (chance level)."]),
         ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level)."]),
         ("swag", ["Choosing at random has an accuracy of 0.250 (chance level)."]),
-        ("stsb", []),
+        ("stsb", [NO_CORRELATION, NOT_CORRELATED]),
     ],
 )
 def test_what_guessing_gives(name: str, expected: list[str]) -> None:
     records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
-    notes = record_notes(find_task(name).task, records)
-    assert notes == expected
+    task = find_task(name).task
+    assert record_notes(task, records[:, : len(task.columns)]) == expected
 
 
 @pytest.mark.parametrize(
@@ -175,3 +185,30 @@ def test_tokens_that_are_added_without_a_name_are_told(unnamed: list[str], told:
     notes = reading_notes(cast("CorpusReader", SimpleNamespace(encoder=encoder)), EncodingCounts())
     assert len(notes) == (told is not None)
     assert all(told is not None and told in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("slope", "told"), [(1.0, ""), (-1.0, "significantly worse than scoring"), (0.0, "not significantly better than")]
+)
+def test_a_model_of_scores_is_compared_with_scores_without_reading(slope: float, told: str) -> None:
+    random = np.random.default_rng(3)
+    gold = random.uniform(0, 5, 80)
+    records = np.column_stack([gold, slope * gold + random.normal(size=80)])
+    for name in ("stsb", "similarity"):
+        task = find_task(name).task
+        chance, *more = record_notes(task, records)
+        assert chance.endswith(f"{task.metrics[0]} correlation of 0 (chance level).")
+        assert len(more) == bool(told)
+        assert all(told in note for note in more)
+        assert skill_notes([chance, *more]) == more
+
+
+def test_examples_of_one_paragraph_are_told_to_be_no_independent_ones() -> None:
+    assert cluster_notes(["a", "b", "c"]) == []
+    (few,) = cluster_notes(["a"] * 20 + ["b"] * 16)
+    assert few == (
+        "36 examples share 2 paragraphs (or texts), which are resampled as a whole: intervals and p-values are those "
+        "of 2 independent examples, too few for intervals and p-values (fewer than 10)."
+    )
+    (many,) = cluster_notes([str(number // 2) for number in range(40)])
+    assert many.endswith("those of 20 independent examples.")

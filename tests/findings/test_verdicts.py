@@ -18,6 +18,7 @@ from headlens.errors import InputError, OptionError
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     bound_text,
+    counts_text,
     foremost,
     known_verdicts,
     not_apart,
@@ -104,6 +105,27 @@ def test_two_models_that_always_say_the_same_are_not_tested(theirs: int | None, 
     found = compared_with(baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
     assert np.isfinite(found["delta"])
     assert [np.isfinite(found["margin"]), np.isfinite(found["p_margin"])] == [tested, tested]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([100.0, 300.0, 200.0], "about 200 examples would decide half of these)"),
+        ([100.0, np.nan, 200.0], "about 200 examples would decide half of these)"),
+        (
+            [100.0, np.nan, np.nan],
+            "about 100 examples would decide 1 of these; how many the others need cannot be told)",
+        ),
+        ([np.nan] * 3, "3 not decided."),
+    ],
+)
+def test_half_of_what_is_open_is_not_half_of_what_is_known(numbers: list[float], told: str) -> None:
+    rows = pd.DataFrame({"n_to_decide": numbers}).assign(metric="f1", margin=0.01, verdict="not decided")
+    text = counts_text(rows)
+    assert text.removesuffix(".").endswith(told.removesuffix("."))
+    assert text.startswith("With a margin of 1 point, corrected for all 3 heads: 3 not decided")
+    alone = counts_text(rows.assign(verdict="not needed"))
+    assert alone == "With a margin of 1 point, each head alone, corrected for all 3 heads: 3 not needed."
 
 
 def test_older_tables_are_told_by_their_intervals() -> None:

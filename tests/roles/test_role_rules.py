@@ -397,6 +397,25 @@ def scores(table: HeadTable, trees: HeadTable | None = None, stack: str = "encod
     return {role: tuple(rest) for role, *rest in found.itertuples(index=False)}
 
 
+def test_a_role_without_a_threshold_has_no_row() -> None:
+    """Where most sentences have several rarest words; `inf` in a table could not be read back."""
+    table = heads(rare_top1=0.7)
+    assert "rare" in set(role_scores(table, None, Thresholds())["role"])
+    found = role_scores(table, None, Thresholds(rare=math.inf))
+    assert "rare" not in set(found["role"])
+    assert np.isfinite(found[["value", "needed"]].to_numpy(float)).all()
+    assert label(table, None, Thresholds(rare=math.inf)).rows["nearest"].iloc[0] != "rare"
+
+
+def test_the_best_head_of_a_role_is_one_that_holds_it() -> None:
+    places = [Head("encoder", 0, 0), Head("encoder", 0, 1)]
+    table = HeadTable.from_columns(places, **{name: [value] * 2 for name, value in NOTHING.items()})
+    near = {"head": 0, "accuracy": 0.9, "p_holm": 0.07}
+    for held, best in ((True, 1), (False, 0)):
+        trees = syntax(near, {"head": 1, "accuracy": 0.8, "p_holm": 0.01 if held else 0.2})
+        assert scores(table, trees)["syntactic(nsubj dep->head)"][1:4] == (int(held), 0, best)
+
+
 def test_of_every_role_the_heads_that_hold_it_and_the_best_one() -> None:
     places = [Head("encoder", 0, 0), Head("encoder", 0, 1), Head("encoder", 1, 0), Head("cross", 0, 0)]
     columns = {name: [value] * 4 for name, value in NOTHING.items()} | {

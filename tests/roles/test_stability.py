@@ -97,7 +97,9 @@ def test_too_little_has_no_roles_that_could_be_kept(tiny_bert: Path) -> None:
     few = Memory(list(CORPUS)[:3])
     found = classify_heads(load(str(tiny_bert)), few, ClassifyOptions(relations=("nsubj",), stability=3))
     assert found.too_little
-    assert "role_stability" not in found.with_stability().tables["heads"].rows
+    drawn = found.with_stability()
+    assert "role_stability" not in drawn.tables["heads"].rows
+    assert drawn.notes[-1] == "No head has a role on so little text, so none has a stability."
 
 
 @pytest.mark.slow

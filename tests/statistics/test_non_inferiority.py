@@ -171,9 +171,9 @@ def test_a_comparison_of_shares_is_exact_and_without_a_margin_nothing_is_tested(
 def test_the_bootstrap_takes_the_larger_of_two_tails() -> None:
     losses = np.array([-0.3, -0.1, 0.0, 0.0, 0.4])
     # one of five loses .2 or more; of those centred at 0, one lies 0.2 below
-    assert bootstrap_loss_p(losses, 0.0, 0.2) == pytest.approx(2 / 6)
-    assert bootstrap_loss_p(losses, 0.0, 0.05) == pytest.approx(3 / 6)
-    assert math.isnan(bootstrap_loss_p(np.array([]), 0.0, 0.2))
+    assert bootstrap_loss_p(losses, 0.0, 0.2, 10**6) == pytest.approx(2 / 6)
+    assert bootstrap_loss_p(losses, 0.0, 0.05, 10**6) == pytest.approx(3 / 6)
+    assert math.isnan(bootstrap_loss_p(np.array([]), 0.0, 0.2, 10))
 
 
 @pytest.mark.parametrize(

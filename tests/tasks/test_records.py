@@ -10,7 +10,7 @@ from made_tasks import TASKS
 
 from headlens.errors import OptionError
 from headlens.tasks.catalogue import CATALOGUE, find_task
-from headlens.tasks.classification import ChoiceTask, SequenceClassification
+from headlens.tasks.classification import ChoiceTask, CorrelationTask, SequenceClassification
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Task
 
@@ -97,6 +97,8 @@ def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
             np.column_stack([records[:, 0], np.full(40, said), records[:, 2]]) for said in range(len(task.labels))
         ]
         assert task.chance(records) == max(map(task.value, always))
+    elif isinstance(task, CorrelationTask):
+        assert task.chance(records) == 0
     else:
         assert task.chance(records) is None
 

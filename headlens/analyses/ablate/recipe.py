@@ -21,7 +21,7 @@ from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.findings.result_notes import cut_translations, left_out_notes, record_notes, were
+from headlens.findings.result_notes import cluster_notes, cut_translations, left_out_notes, record_notes, were
 from headlens.findings.verdicts import tied
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
@@ -209,6 +209,10 @@ class _Ablated:
         task = examples.task
         labels = label_counts(examples.prepared)
         notes += [*examples.notes, *record_notes(task, records.intact, evaluated, labels)]
+        notes += cluster_notes(examples.keys)
+        if evaluated is not None:
+            part = [key for key, is_evaluated in zip(examples.keys, evaluated, strict=True) if is_evaluated]
+            notes += [f"Pruned models: {note}" for note in cluster_notes(part)]
         cut = {head: cut_translations(task, translations) for head, translations in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
             worst = f"{max(cut, key=cut.__getitem__)}{tied(list(cut.values()).count(most))}"

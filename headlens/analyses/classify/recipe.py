@@ -182,9 +182,11 @@ def _together(results: Mapping[str, Classification], seed: int) -> tuple[dict[st
     }
     notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
     if len(results) > 1:
-        tables["agreement"] = role_agreement(tables["heads"])
+        agreement = role_agreement(tables["heads"])
+        # Of models of different shapes there is none.
+        tables |= {"agreement": agreement} if len(agreement) else {}
         tables[SMOOTHNESS] = smoothness_table(tables["heads"], _CONFIDENCE, seed)
-        notes += [*agreement_notes(tables["agreement"]), *smoothness_notes(tables[SMOOTHNESS])]
+        notes += [*agreement_notes(agreement), *smoothness_notes(tables[SMOOTHNESS])]
     return tables, notes
 
 

@@ -105,7 +105,7 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
 
 
 def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
-    """The most accurate head of every model, relation and direction.
+    """The most accurate head of every model, relation and direction, of those that are syntactic if any is.
 
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
@@ -117,10 +117,14 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
         and directions in order of appearance; among equals the first head.
     """
     scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
-    groups = scored.groupby(["model", "relation", "direction"], sort=False)["accuracy"]
+    # A head that is a little more accurate, but not significantly above the baseline, would hide one that is.
+    order = scored.assign(sure=is_syntactic(scored)).sort_values(["sure", "accuracy"], ascending=False, kind="stable")
+    chosen = order.groupby(["model", "relation", "direction"], sort=False).head(1).index.sort_values()
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
     columns += ["ci_high", "baseline", "significant", "syntactic", "accuracy_null", "needed", "baseline_offset"]
-    return scored.loc[groups.idxmax()].reindex(columns=columns).reset_index(drop=True)
+    best = scored.loc[chosen].reindex(columns=columns)
+    names = scored.groupby(["model", "relation", "direction"], sort=False).ngroup()
+    return best.loc[names[chosen].sort_values(kind="stable").index].reset_index(drop=True)
 
 
 def best_heads_figure(
@@ -160,7 +164,9 @@ def best_heads_figure(
             if mine.any()
         ]
         panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model), apart=False))
-    title = f"Best head for every dependency relation\n({ARROW_WORDS}){even_note(even)}"
+    few = any("†" in name for panel in panels for name in panel.names)
+    dagger = f"\n(†: fewer than {min_instances} instances, no role)" if few else ""
+    title = f"Best head for every dependency relation\n({ARROW_WORDS}){dagger}{even_note(even)}"
     return point_rows(title, panels) if panels else None
 
 

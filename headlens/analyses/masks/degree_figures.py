@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.masks.degree_tables import draw_summary, mask_scope, mask_words
+from headlens.analyses.masks.degree_tables import UNSETTLED, draw_summary, mask_scope, mask_words, unsettled
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
@@ -192,7 +192,8 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     title, label = (
         ("Learned degrees", "degree") if several else ("Learned degrees of neighbours", "neighbours per side")
     )
-    title = with_model(title, degrees)
+    open_share = unsettled(degrees)
+    title = with_model(title, degrees) + (f"\n({open_share:.0%} have not settled)" if open_share > UNSETTLED else "")
     columns = [(0.45 + column * (side + 0.12)) / width for column in range(across)], side / width
     margins = _TOP + style.further_lines(title, width), 0.3
     figure, drawn = panel_grid(title, len(panels), width, columns, (slot, 0.22, _ROW * len(layers)), margins)

@@ -17,7 +17,7 @@ from headlens.analyses.masks.study_figures import (
     BLOCK,
     of_kind,
 )
-from headlens.attention_masks.named_masks import LearnedDegrees
+from headlens.attention_masks.named_masks import P_AT_START, LearnedDegrees
 from headlens.pages.formatting import NOTHING, escaped, markdown_table, unsigned, value_text
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
@@ -29,6 +29,8 @@ _NOTHING = 1e-9  # of a text's positions
 _REGRESSED = [*BLOCK, "layers"]
 # Statistics of the draws from one distribution.
 SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
+UNSETTLED = 0.1  # share of degrees from which on that is told
+_DEGREE = ("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "kind")
 _LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
 
 
@@ -113,6 +115,24 @@ def _effects(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "n": len(rows),
             "r_squared": 1 - float(fitted.ssr) / spread if tested else np.nan,
         }
+
+
+def unsettled(degrees: pd.DataFrame) -> float:
+    """The share of degrees of heads that have not settled.
+
+    No number has a probability above 1/2, or the one that has is that of the start and less probable than it was
+    there, on its way down.
+
+    Args:
+        degrees: rows of `degrees.csv`, or of one training.
+    """
+    keys = [name for name in _DEGREE if name in degrees]
+    rows = degrees.reset_index(drop=True)
+    by_degree = rows.groupby(keys, dropna=False)
+    likeliest = rows.loc[by_degree["p"].idxmax()]
+    at_start = likeliest["degree"].to_numpy() == by_degree["degree"].max().to_numpy()
+    p = likeliest["p"].to_numpy()
+    return float(((p <= 0.5) | (at_start & (p < P_AT_START))).mean())
 
 
 def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any]]:

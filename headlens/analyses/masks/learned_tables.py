@@ -10,7 +10,7 @@ import pandas as pd
 from torch import Tensor
 
 from headlens.attention_masks.learned_mask import LearnedAttentionMask
-from headlens.attention_masks.mask_distributions import P_AT_START, AdaptiveSpan, GumbelDegrees
+from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.tables.mask_tables import DEGREES
 
 
@@ -74,19 +74,6 @@ def _masked_heads(mask: LearnedAttentionMask) -> list[tuple[int, int]]:
         for head in range(mask.alpha.shape[1])
         if not mask.scope.per_head or head in {h.head for h in site.heads}
     ]
-
-
-def unsettled(rows: Sequence[Mapping[str, Any]]) -> float:
-    """The share of degrees of heads that have not settled.
-
-    No number has a probability above 1/2, or the one that has is that of the start and less probable than it was
-    there, on its way down.
-    """
-    degrees = pd.DataFrame(rows).groupby(["layer", "head", "kind"], dropna=False)
-    likeliest = pd.DataFrame(rows).loc[degrees["p"].idxmax()]
-    at_start = likeliest["degree"].to_numpy() == degrees["degree"].max().to_numpy()
-    p = likeliest["p"].to_numpy()
-    return float(((p <= 0.5) | (at_start & (p < P_AT_START))).mean())
 
 
 def mean_chosen(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

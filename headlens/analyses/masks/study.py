@@ -15,13 +15,13 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
+from headlens.analyses.masks.degree_tables import UNSETTLED, unsettled
 from headlens.analyses.masks.learned_tables import (
     degree_rows,
     degrees_table,
     mean_chosen,
     mean_degrees,
     span_rows,
-    unsettled,
 )
 from headlens.analyses.masks.options import StudyRequest
 from headlens.analyses.masks.study_figures import SHARES
@@ -80,7 +80,6 @@ _KINDS = (
 )
 
 _TABLES = {schema.name: schema for schema in (MASK_TRAININGS, DEGREES, SPANS, DRAWS)}
-_UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
 @contextmanager
@@ -223,7 +222,8 @@ class MaskStudy:
                 about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
                 for name in ("degrees", "spans", "draws"):
                     records[name] += [about | row for row in getattr(outcome, name)]
-                if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
+                share = unsettled(pd.DataFrame(outcome.degrees)) if outcome.degrees else 0.0
+                if share > UNSETTLED:
                     settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
                     notes.append(f"{case.words}: {settling}")
         notes += training_notes(notes_of_cases)

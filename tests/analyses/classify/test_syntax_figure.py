@@ -90,8 +90,20 @@ def test_stacks_without_trees_and_missing_heads(make_syntax: Make) -> None:
     assert syntactic_map(frame.iloc[:0]) is None
 
 
+def test_a_syntactic_head_is_better_than_a_more_accurate_one_that_is_not(make_syntax: Make) -> None:
+    frame = make_syntax(relations="obj").assign(accuracy=0.5, significant=False, syntactic=True, accuracy_null=0.1)
+    for head, accuracy, sure in ((1, 0.7, False), (3, 0.6, True), (4, 0.65, True)):
+        place = (frame["layer"] == 1) & (frame["head"] == head)
+        frame.loc[place, ["accuracy", "ci_low", "significant"]] = [accuracy, accuracy - 0.05, sure]
+    for best in best_heads(frame).itertuples():
+        assert (best.layer, best.head, best.accuracy) == (1, 4, 0.65)
+    none = best_heads(frame.assign(significant=False))
+    assert set(none["accuracy"]) == {0.7}
+
+
 def test_the_best_head_is_the_most_accurate(make_syntax: Make) -> None:
     frame = pd.concat([make_syntax("one"), make_syntax("two", {"encoder": [2], "decoder": [3]})])
+    frame = frame.assign(significant=False)
     best = best_heads(frame)
     assert len(best) == 8
     for row in best.itertuples():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import torch
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.learned_tables import degree_rows, degrees_table, mean_chosen, unsettled
+from headlens.analyses.masks.degree_tables import unsettled
+from headlens.analyses.masks.learned_tables import degree_rows, degrees_table, mean_chosen
 from headlens.analyses.masks.options import DegreeOptions, StudyRequest, parse_grid
 from headlens.analyses.masks.study import learning
 from headlens.analyses.masks.text_graphs import StudyTexts
@@ -91,20 +93,20 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
         assert sum(row["chosen"] for row in own) == 1
     # All degrees alike: the median is 1; of layer 2 the degrees are 1 and 0, or 0 where heads share it.
     assert mean_chosen(rows) == {"degree_neighbour": pytest.approx(0.5 if shared else 0.75)}
-    assert unsettled(rows) == 0.5
+    assert unsettled(pd.DataFrame(rows)) == 0.5
     assert list(degrees_table([{"model": "m", **row} for row in rows])["degree"]) == [0, 1, 2] * 2 * heads
 
 
 def test_degrees_on_their_way_down_from_their_start_have_not_settled() -> None:
     def share(*p: float) -> float:
         rows = [{"layer": 0, "head": 0, "kind": "neighbour", "degree": n, "p": share} for n, share in enumerate(p)]
-        return unsettled(rows)
+        return unsettled(pd.DataFrame(rows))
 
     assert share(0.1, 0.1, 0.8) == share(0.3, 0.3, 0.4) == 1.0
     assert share(0.05, 0.03, 0.92) == share(0.2, 0.6, 0.2) == 0.0
     other = [{"layer": 1, "head": 0, "kind": "global", "degree": n, "p": p} for n, p in enumerate((0.2, 0.8))]
     first = [{"layer": 0, "head": 0, "kind": "global", "degree": n, "p": p} for n, p in enumerate((0.7, 0.2, 0.1))]
-    assert unsettled(other + first) == 0.5, "the largest number of each degree is its own"
+    assert unsettled(pd.DataFrame(other + first)) == 0.5, "the largest number of each degree is its own"
 
 
 def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
