@@ -51,7 +51,7 @@ def opened(file: Path, height: int, scale: float) -> Iterator[Page]:
 def attention(folder: Path) -> None:
     """Draws the view of one sentence, with a word chosen in the head that finds what is possessed."""
     headlens("attend", SENTENCE, out=folder)
-    with opened(folder / "attention.html", 760, 1.1) as page:
+    with opened(folder / "attention.html", 798, 1.1) as page:
         page.get_by_role("button", name="Words", exact=True).click()
         page.locator("td[data-head='2 8']").click()
         page.locator("button", has_text="their").first.click()
