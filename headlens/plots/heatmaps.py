@@ -119,10 +119,10 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         is_small = power > 0 and is_written(cell)
-        unit = f"Numbers in cells are in units of 10⁻{str(power).translate(_RAISED)}." if is_small else ""
+        unit = f"Numbers are in units of 10⁻{str(power).translate(_RAISED)}." if is_small else ""
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
         warning = cells.warning if cells.warned(rows).any() else ""
-        remarks = (warning, cells.remark, unit, numbers, cells.dot, cells.ring)
+        remarks = (warning, unit, cells.remark, numbers, cells.dot, cells.ring)
         return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
@@ -151,11 +151,14 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
 
 def _say_unit(sheet: Sheet, power: int) -> None:
-    """Puts the unit of the numbers in cells beside those of the colour bar, which are in that of the value."""
+    """Gives the colour bar the unit of the numbers in cells, so that both say the same of a head."""
+    from matplotlib.ticker import FuncFormatter
+
     panels = {axes for line in sheet.axes for axes in line}
     for axes in sheet.figure.axes if power else ():
         if axes.get_ylabel() and axes not in panels:
-            axes.set_ylabel(f"{axes.get_ylabel()}\n(in cells 10⁻{str(power).translate(_RAISED)})")
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 10**power:g}".replace("-", "−")))
+            axes.set_ylabel(f"{axes.get_ylabel()}, 10⁻{str(power).translate(_RAISED)}")
 
 
 def _power_of_unit(*numbers: Grid) -> int:

@@ -200,12 +200,13 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         area = f"area under the recall-sparsity curve {float(best['area']):.3f}"
         near = not_apart(methods, int(np.argmax(methods["area"])), ("area", "ci_low", "ci_high"))
         first = "Among the best is the prediction" if near else "Best predicted"
-        last = f"{tied(1, 'methods', near)}, worst by {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
+        overlap = f"; {tied(1, 'methods', near).strip(' ()')}" * bool(near)
+        last = f"; worst is {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
         names = ", ".join(LOOKS[method][2] for method in methods["method"])
         apart = [float(best["area"]) - float(worst["area"])]
         comparison = by_sign(
             apart,
-            above=f"{first} by {LOOKS[best['method']][2]} ({area}){last}",
+            above=f"{first} by {LOOKS[best['method']][2]} ({area}{overlap}){last}",
             below=f"Predicted by {names}{' equally well' if len(methods) > 1 else ''} ({area})",
         )
         sentences.append(f"{sentence}. {comparison}.")

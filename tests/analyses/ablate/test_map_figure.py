@@ -125,7 +125,7 @@ def test_changes_far_below_the_margin_are_all_but_white(make_ablation: Make, met
     assert set(words(axes).values()) == {"0.300\n±0.100"}
     assert figure is not None
     note = figure.texts[1].get_text().replace("\n", " ")
-    assert note.startswith("Margin, the smallest loss that matters: 0.03. Numbers in cells are in units of 10⁻³.")
+    assert note.startswith("Numbers are in units of 10⁻³. Margin, the smallest loss that matters: 0.03.")
 
 
 def test_the_largest_margin_is_the_least_end_of_the_scale_of_several_models(make_ablation: Make) -> None:

@@ -300,12 +300,12 @@ def test_methods_in_order() -> None:
     (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700), worst by window (0.600)."
+        "under the recall-sparsity curve 0.700); worst is window (0.600)."
     )
     near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
-    assert "(the intervals of 1 other method overlap with its own), worst by window (0.600)." in told
+    assert "0.700; the intervals of 1 other method overlap with its own); worst is window (0.600)." in told
 
 
 @pytest.mark.parametrize(("gold", "nothing"), [(0.5, True), (0.5002, True), (0.5004, False)])
