@@ -164,7 +164,7 @@ def _line(axes: Axes, rows: pd.DataFrame, colour: str, above: int) -> None:
     # Strengths that come to the same have one label.
     for (at, value), alike in rows["strength"].groupby([x.round(3), y.round(6)], sort=False):
         words = f"μ {', '.join(f'{strength:g}' for strength in alike)}"
-        text = axes.annotate(words, (at, value), (5, above), textcoords="offset points", color=colour, zorder=2)
+        text = axes.annotate(words, (at, value), (5, above), textcoords="offset points", color=colour, zorder=5)
         text.set(fontsize=style.TICK_SIZE - 1, fontfamily=font_family())
 
 
