@@ -35,11 +35,11 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         one_row_for_orders,
     )
     from headlens.findings.layer_smoothness import smoothness_on_console
-    from headlens.findings.verdicts import skill_notes, tied
+    from headlens.findings.verdicts import skill_first, tied
     from headlens.pages.formatting import digits_of
 
     tables: Mapping[str, pd.DataFrame] = run.tables
-    screen.say([*skill_notes(run.notes), *findings_of(tables)])
+    screen.say(skill_first(run.notes, findings_of(tables)))
     intact = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": bounds(e, 4)}
         for facts in run.models

@@ -46,9 +46,18 @@ UNCORRECTED = ("p_margin", "margin", "n_to_decide")
 SWEEP_VERDICT = ("p_holm", *VERDICT_COLUMNS)
 
 
-def skill_notes(notes: Iterable[str]) -> list[str]:
-    """Those notes that say that a model is no better than guessing: what is said of its heads comes after that."""
-    return [note for note in notes if any(phrase in note for phrase in _NO_SKILL)]
+def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
+    """Puts before the sentences on a run those of its notes that say that a model is no better than guessing.
+
+    Args:
+        notes: of the run; of several models they begin with its name.
+        sentences: those that say of a model that it has one answer for everything say enough.
+    """
+    constant = {text.partition(":")[0] for text in sentences if ": the model gives the same answer to all" in text}
+    skill = [note for note in notes if any(phrase in note for phrase in _NO_SKILL)]
+    if constant:
+        skill = [note for note in skill if not note.startswith("The ") and note.partition(":")[0] not in constant]
+    return [*skill, *sentences]
 
 
 def margin_of(metric: str, baseline: float, requested: float | None = None, tests: int = 1) -> Margin:

@@ -498,7 +498,7 @@ def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
     rows = pd.read_csv("run/ablation.csv")
     assert (rows["n"] == 4).all()
     assert rows[["ci_low", "ci_high"]].isna().all(axis=None)
-    assert run("--limit", 5, *OTHER_TASK, "--no-figures", "--overwrite").code == 0
+    assert run("--limit", 10, *OTHER_TASK, "--no-figures", "--overwrite").code == 0
     assert pd.read_csv("run/ablation.csv")[["ci_low", "ci_high"]].notna().all(axis=None)
 
 

@@ -128,7 +128,7 @@ def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
     assert shown["pattern"] == ["full", "star"]
     assert shown["difference from unmasked"] == [
         "–",
-        "-0.125 [-0.250, 0.250]" if count == 1 else "-0.125 [-0.125, -0.125]",
+        "-0.125 [-0.250, 0.250]" if count == 1 else "-0.125",
     ]
     assert shown["accuracy [95 % CI]"][0] == ("0.700 [0.600, 0.900]" if count == 1 else "0.710 [0.685, 0.735]")
     assert shown.get("seeds") == (None if count == 1 else ["3", "3"])

@@ -158,7 +158,7 @@ def test_pairs_are_refused(tiny_bert: Path) -> None:
 
 
 def test_from_python(tiny_bert: Path) -> None:
-    result = package.probe(str(tiny_bert), limit=40, replicates=20)
+    result = package.probe(str(tiny_bert), limit=60, replicates=20)
     assert list(result.tables) == ["probe", "probe_weights"]
     assert list(result.figures) == ["probe_weights"]
     worse = "significantly worse than right-branching (+1): the attention of all heads together finds the governor of"

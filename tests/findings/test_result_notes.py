@@ -10,7 +10,7 @@ import pytest
 
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.findings.result_notes import cluster_notes, reading_notes, record_notes, without_advice
-from headlens.findings.verdicts import skill_notes
+from headlens.findings.verdicts import skill_first
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
@@ -200,7 +200,10 @@ def test_a_model_of_scores_is_compared_with_scores_without_reading(slope: float,
         assert chance.endswith(f"{task.metrics[0]} correlation of 0 (chance level).")
         assert len(more) == bool(told)
         assert all(told in note for note in more)
-        assert skill_notes([chance, *more]) == more
+        assert skill_first([chance, *more], ["m: a sentence."]) == [*more, "m: a sentence."]
+        same = "m: the model gives the same answer to all 80 examples, so that nothing can be measured."
+        assert skill_first([chance, *more], [same]) == [same], "which says enough"
+        assert skill_first([f"other: {note}" for note in more], [same]) == [*(f"other: {note}" for note in more), same]
 
 
 def test_examples_of_one_paragraph_are_told_to_be_no_independent_ones() -> None:

@@ -232,7 +232,7 @@ def test_too_few_examples_for_intervals(bert: LoadedModel) -> None:
     assert found.table.rows["relevance"].notna().any()
     assert found.table.rows[["ci_low", "ci_high", "signed_low", "signed_high"]].isna().all(axis=None)
     assert found.correlations[["ci_low", "ci_high"]].isna().all(axis=None)
-    assert "Layers with fewer than 5 examples have no intervals." in found.notes
+    assert "Layers with fewer than 10 examples have no intervals." in found.notes
 
 
 def frames(found: HeadRelevances) -> dict[str, pd.DataFrame]:

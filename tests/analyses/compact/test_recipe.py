@@ -168,7 +168,8 @@ def test_comparison_has_a_row_for_each_state() -> None:
     assert list(table["heads"]) == [8, 4]
     assert np.allclose(table["seconds_per_forward"], [0.048 ** (1 / 3), 0.006 ** (1 / 3)])
     # Every round says the same ratio, however much the rounds differ.
-    assert np.allclose(table[["speedup", "speedup_low", "speedup_high"]], [[1, 1, 1], [2, 2, 2]])
+    assert np.allclose(table["speedup"], [1, 2])
+    assert table[["speedup_low", "speedup_high"]].isna().all(axis=None), "no spread was seen"
     assert (table["ci_low"] < table["seconds_per_forward"]).all()
     assert isinstance(table, pd.DataFrame)
 

@@ -59,11 +59,11 @@ def fitted() -> FittedSite:
 
 def test_samples_of_sentences() -> None:
     """Against drawing sentences one by one; the same whatever the batches are."""
-    held = list(sentences(100, 101, 102))
+    held = list(sentences(*range(100, 105)))
     small = ParameterGrid(windows=(0, 3), thresholds=(1.0,), groups=(2,))
     one_more = fit_site(lambda: sentences(*range(4)), small, FitOptions(3, epochs=1, seed=5))
     swept = pareto(lambda: held, small, one_more, replicates=30)
-    draws = Draws.of([str(place) for place in range(6)], 30, seed=5).counts
+    draws = Draws.of([str(place) for place in range(10)], 30, seed=5).counts
     points = list(swept.table.drop(columns=["head", *MEASURES]).drop_duplicates().itertuples())
     assert swept.samples.shape == (30, len(points), 2)
     for place, point in enumerate(points):
