@@ -95,8 +95,8 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     worst, pruned = found(write_ablation(tmp_path / "run"))
     assert worst == (
         "demo: sst2 suffers most without encoder.0.1: accuracy 0.625 instead of 0.875, a change of -0.250 [-0.280, "
-        "-0.220], Holm-corrected p below 0.001. 1 head of 6 is significant. With a margin of 1 point, corrected for all "
-        "6 heads: 1 needed, 1 not needed, 4 not decided (if changes are as measured, about 2,300 examples would "
+        "-0.220], Holm-corrected p below 0.001. 1 head of 6 is significant. With a margin of 1 point, corrected for "
+        "all 6 heads: 1 needed, 1 not needed, 4 not decided (if changes are as measured, about 2,300 examples would "
         "decide half of these)."
     )
     # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
