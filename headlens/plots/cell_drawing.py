@@ -83,13 +83,12 @@ def draw_cells(axes: Axes, values: npt.NDArray[np.floating], **looks: Any) -> No
     from matplotlib.backend_bases import FigureCanvasBase
 
     figure = axes.get_figure(root=True)
-    canvas = figure.canvas if figure is not None else None
+    assert figure is not None
+    canvas = figure.canvas
     labels = {"xlabel": axes.get_xlabel(), "ylabel": axes.get_ylabel()}
-    if figure is not None:
-        FigureCanvasBase(figure)  # seaborn draws the figure after each heatmap; this canvas does not
+    FigureCanvasBase(figure)  # seaborn draws the figure after each heatmap; this canvas does not
     sns.heatmap(values, ax=axes, cbar=False, xticklabels=False, yticklabels=False, **looks)
-    if figure is not None and canvas is not None:
-        figure.set_canvas(canvas)
+    figure.set_canvas(canvas)
     axes.set(ylim=(0, len(values)), **labels)
 
 

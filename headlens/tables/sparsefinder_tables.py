@@ -56,9 +56,8 @@ PARETO = TableSchema(
             shared.METRIC.but("Name of the metric that is drawn; empty where no task was measured."),
             *shared.ESTIMATE,
         ),
-        *(_TASK_SPARSITY, shared.CHANCE),
+        *(_TASK_SPARSITY, shared.CHANCE, shared.ANSWER_SHARE),
         word("attention", "What attention the model has, and whether it was switched.", optional=True),
-        shared.ANSWER_SHARE,
     ),
     (*shared.HEAD_IDENTITY, "method", "value_of_parameter", "window", "global_tokens"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from tiers import rest_slow
+from transformers import AutoModel
 
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.options import ClassifyRequest
@@ -77,7 +80,8 @@ def test_the_next_step_is_about_the_same_model_under_the_same_mask(headlens: Hea
 def test_writes_the_figures_of_the_contract(run: Callable[..., Any]) -> None:
     assert run("--limit", 40, "--quiet").code == 0
     drawn = {p.stem for p in Path("run/figures").glob("*.png")}
-    assert drawn >= FIGURES - {"functions"}  # random heads may have no role at all
+    # Random heads may have no role at all, and spread their attention so evenly that none is the best.
+    assert drawn >= FIGURES - {"functions", "best_heads"}
     syntax = pd.read_csv("run/syntax.csv")
     assert ("syntax" in drawn) == (syntax["accuracy"] > syntax["baseline"]).any()
     assert drawn == {p.stem for p in Path("run/figures").glob("*.svg")}
@@ -132,6 +136,26 @@ def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
     done = run("--quiet", "--no-figures")
     assert (done.out, done.err) == ("", "")
     assert Path("run/heads.csv").is_file()
+
+
+def test_relations_and_two_models_on_the_screen(headlens: Headlens, tiny_bert: Path) -> None:
+    """What is shown beside the tables of a single model whose heads attend evenly."""
+    other = Path(shutil.copytree(tiny_bert, "other"))
+    model = AutoModel.from_pretrained(other)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query" in name or "key" in name:
+                parameter.mul_(30)
+    model.save_pretrained(other)
+    words = ("--limit", 8, "--relations", "nsubj,det", "--thresholds", "min-instances=1,min-sentences=1,min-tokens=1")
+    done = headlens("classify", other, tiny_bert, *words, "--out", "run", "--similarity", "off")
+    assert done.code == 0, done.err
+    for title in (
+        "Best head of each relation and direction, other",
+        "Roles found in any model: number of heads",
+        "How smoothly heads vary over depth",
+    ):
+        assert title in done.out
 
 
 @pytest.mark.slow

@@ -180,6 +180,8 @@ def _facts(
     learned = re.match(r"\{(dam[\w-]*)\}.*penalty-([\d.]+)/mask", mask)
     dam = steps[learned[1]] if learned else step if step.command == "train-dam" else None
     facts: dict[str, Any] = {"value": column.value, "penalty": float(learned[2]) if learned else where.get("penalty")}
+    if pruned := re.fullmatch(r"penalty-([\d.]+)", str(where.get("model"))):
+        facts["penalty"] = float(pruned[1])
     if dam is not None:
         facts["kind"] = "structured" if request_of(recipe, dam).dam.structured else "unstructured"
     if source.file == "sparsity.csv":

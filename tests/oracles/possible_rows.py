@@ -14,6 +14,7 @@ from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
 from headlens.analyses.sparsefinder.figures import LOOKS
 from headlens.analyses.sparsefinder.pareto_points import BLOCK
 from headlens.errors import OptionError
+from headlens.models.names import short_model_name
 from headlens.tables.ablation_tables import PRUNING
 from headlens.tables.classify_tables import AGREEMENT, DIRECTIONS, SMOOTHNESS, SMOOTHNESS_STATISTICS
 from headlens.tables.mask_tables import CLASSES, DRAWS, MASK_TRAININGS
@@ -195,4 +196,4 @@ def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 def _labels(recipe: PaperRecipe, step: Step) -> list[str]:
     """What tables call the models of a step: the name of the step that left them."""
     models = request_of(recipe, step).models
-    return [name.split("/")[1] if name.startswith("runs/") else name for name in models]
+    return [short_model_name(name) for name in models]

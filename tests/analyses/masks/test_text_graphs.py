@@ -117,6 +117,8 @@ def test_syntax_needs_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> 
     assert isinstance(training_set, TrainingSet)
     with pytest.raises(OptionError, match=r"needs dependency trees\.\nName a parser: --parser spacy:"):
         make_books(loaded, [], ALL)
+    with pytest.raises(OptionError, match=r"vectors=spacy needs a spaCy model\.\nName one: --parser spacy:"):
+        make_books(loaded, [], {"l": GraphOptions("lexical", vectors="spacy")}, Chain())
 
 
 @pytest.fixture(scope="module")
