@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.metrics.reductions import count, dot, entropy, largest
+from headlens.metrics import reductions
+from headlens.metrics.reductions import count, dot, entropy, largest, log_
 
 # numpy takes over from torch at 32 keys.
 shapes = st.tuples(st.integers(0, 3), st.integers(1, 3), st.sampled_from([1, 2, 7, 31, 32, 33, 100]))
@@ -65,6 +66,22 @@ def test_entropy_where_one_weight_of_many_is_zero(place: int) -> None:
 def test_counts_of_every_number_also_of_those_that_do_not_occur() -> None:
     assert count(torch.tensor([[0, 2], [2, 2]]), 5).tolist() == [1, 0, 3, 0, 0]
     assert count(torch.zeros(0, dtype=torch.int64), 2).tolist() == [0, 0]
+
+
+def test_devices_without_numbers_on_the_processor_have_the_same_shapes_and_types() -> None:
+    """What runs on a GPU, on tensors that have shapes alone."""
+    made = {device: torch.ones(2, 3, 4, device=device) / 4 for device in ("cpu", "meta")}
+    for of in (lambda x: dot(x, x), entropy, lambda x: count(x.to(torch.int64), 5)):
+        here, there = (of(tensor) for tensor in made.values())
+        assert (here.shape, here.dtype) == (there.shape, there.dtype)
+
+
+@pytest.mark.parametrize("by_numpy", [True, False])
+def test_logarithms_are_put_in_the_place_of_numbers(by_numpy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reductions, "_NUMPY_LOG", by_numpy)
+    values = torch.tensor([1.0, math.e, 0.25])
+    assert log_(values) is values
+    assert values.tolist() == pytest.approx([0.0, 1.0, math.log(0.25)])
 
 
 @pytest.mark.gpu
