@@ -153,7 +153,10 @@ class Screen(Reporter):
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path], next_command: str) -> None:
         """Name the files and the next sensible command; or print the summary as JSON."""
         if self._json:
-            text = json.dumps({**summary, "files": [str(f) for f in files]}, indent=2)
+            from headlens.files import plain_value
+
+            # What is not known is null: NaN is no JSON.
+            text = json.dumps(plain_value({**summary, "files": [str(f) for f in files]}), indent=2, allow_nan=False)
             # JSON leaves one control character as it is.
             sys.stdout.write(visible_text(text.replace("\x7f", "\\u007f")) + "\n")
             return

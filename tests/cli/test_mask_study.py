@@ -146,12 +146,13 @@ def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
 def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[str, ...], cases: Sequence[int]) -> None:
     assert run("--pattern", "star", "--seed", 5, *more, *ONE).code == 0
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
+    layers = "layers=1" if more else ""
     alike: list[tuple[tuple[str, str], tuple[object, ...]]] = [
         (("full", "kept"), ()),
         (("full", "dropped"), ("--mask-rules", "no-diagonal")),
         (("full", "random"), ("--mask-rules", "drop-random=true,mask-seed=5")),
-        (("star", "kept"), ("--mask", "star", *more)),
-        (("star", "dropped"), ("--mask", "star", "--mask-rules", "no-diagonal", *more)),
+        (("star", "kept"), ("--mask", "star", *(("--mask-rules", layers) if more else ()))),
+        (("star", "dropped"), ("--mask", "star", "--mask-rules", ",".join(filter(None, ("no-diagonal", layers))))),
     ]
     for number in cases:
         case, mask = alike[number]
@@ -171,7 +172,7 @@ def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monk
         model: Any = copy.deepcopy(loaded.model)
         with torch.no_grad():
             model.classifier.weight.zero_()
-            model.classifier.bias.copy_(torch.tensor([0.0, 1.0 if case.pattern == "star" else -1.0]))
+            model.classifier.bias.copy_(torch.tensor([0.0, 1.0 if str(case.mask) == "star" else -1.0]))
         return model
 
     monkeypatch.setattr("headlens.analyses.masks.study.fine_tuned", taught)
@@ -484,7 +485,7 @@ def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str, th
     assert allowed[:layer].all()
     assert strict["sparsity"] == pytest.approx(float((~allowed[layer]).double().mean()))
     if thorough:
-        assert run("--mask", place, "--layers", "last:1", command="train", out="anew").code == 0
+        assert run("--mask", place, "--mask-rules", "layers=last:1", command="train", out="anew").code == 0
         assert_shown_and_repeated(headlens, {"learned"}, "Models trained under masks", "degrees")
 
 

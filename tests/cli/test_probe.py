@@ -65,7 +65,7 @@ def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
 
 @pytest.mark.slow
 def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -> None:
-    data = ("--limit", 40, "--replicates", 20, "--no-figures")
+    data = ("--limit", 60, "--replicates", 20, "--no-figures")
     assert headlens("probe", tiny_bert, *data, "--out", "one").code == 0
     assert headlens("probe", "--config", "one/run.json", "--out", "two").code == 0
     for name in ("probe.csv", "probe_weights.csv"):
