@@ -8,6 +8,7 @@ thread that draws: `drawn_for`.
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_ENLARGED = 4  # times that a figure is made higher by half
 COLUMN_WIDTH, FULL_WIDTH, TALLEST = 3.3, 7.0, 9.2
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
 _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
@@ -142,8 +144,18 @@ def lay_out(figure: Figure) -> None:
 
 
 def _place_axes(figure: Figure) -> None:
+    """Lays out a figure, which is made higher as long as its words leave no room for its axes."""
     engine = figure.get_layout_engine()
     assert engine is not None
+    for _ in range(_ENLARGED):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "constrained_layout not applied", UserWarning)
+            try:
+                engine.execute(figure)
+            except UserWarning:
+                figure.set_figheight(1.5 * figure.get_figheight())
+                continue
+        return
     engine.execute(figure)
 
 
