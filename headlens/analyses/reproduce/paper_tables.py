@@ -230,7 +230,7 @@ class ComparedFigure:
 
     @property
     def steps(self) -> list[str]:
-        """The steps that draw it."""
+        """Names of the steps whose runs have these figures, in their order."""
         return [name.partition("/")[0] for name in self.figures]
 
     def line(self, runs: Path, missing: Mapping[str, str]) -> dict[str, str]:
