@@ -54,43 +54,56 @@ def module_after_heads(module: nn.Module) -> str:
 @cache
 def _after_heads(forward: Callable[..., Any]) -> str | None:
     """The name of the submodule, empty where there is none; None where the output is changed first."""
-    try:
-        source = textwrap.dedent(inspect.getsource(forward))
-    except (OSError, TypeError):
-        return ""
-    names = set[str]()
-    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign | ast.Return)]
-    for statement in sorted(statements, key=lambda node: node.lineno):
-        value = statement.value
-        if isinstance(statement, ast.Assign) and _calls_interface(value):
-            names = {_first_name(statement.targets[0])} - {""}
+    names = set[str]()  # of tensors with the numbers that the attention function gave
+    for statement in _statements(forward):
+        value, assigned = statement.value, isinstance(statement, ast.Assign | ast.AnnAssign)
+        if assigned and _calls_interface(value):
+            names = {_first_name(statement)} - {""}
         elif names and value is not None:
-            for call in ast.walk(value):
-                if (name := _submodule(call)) and isinstance(call, ast.Call) and _seen(call.args, names):
-                    return name
+            if name := _called_with(value, names):
+                return name
             if isinstance(statement, ast.Return):
                 parts = value.elts if isinstance(value, ast.Tuple) else [value]
                 return None if any(_is_changed(part, names) for part in parts if _viewed(part) not in names) else ""
-            if _viewed(value) in names:
-                names.add(_first_name(statement.targets[0]))
-            elif _is_changed(value, names):
+            if assigned and _viewed(value) in names:
+                names.add(_first_name(statement))
+            elif _is_changed(statement.target if isinstance(statement, ast.AugAssign) else value, names):
                 return None
     return ""
 
 
+def _statements(forward: Callable[..., Any]) -> list[Any]:
+    """The statements of a function that have a value, in the order of its lines; none where there is no source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(forward)))
+    except (OSError, TypeError):
+        return []
+    kinds = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return | ast.Expr
+    return sorted((node for node in ast.walk(tree) if isinstance(node, kinds)), key=lambda node: node.lineno)
+
+
+def _called_with(value: ast.expr, names: set[str]) -> str:
+    """The name of the submodule that is called with a tensor of these names first; empty where there is none."""
+    calls = (node for node in ast.walk(value) if isinstance(node, ast.Call) and node.args)
+    return next((name for call in calls if _viewed(call.args[0]) in names and (name := _submodule(call))), "")
+
+
 def _calls_interface(value: ast.expr | None) -> bool:
+    """Whether a value is what the attention function gives, or the first part of it."""
+    value = value.value if isinstance(value, ast.Subscript) else value
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == _INTERFACE
 
 
-def _first_name(target: ast.expr) -> str:
+def _first_name(statement: ast.Assign | ast.AnnAssign) -> str:
     """The name that is assigned to, of several the first."""
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     return first.id if isinstance(first, ast.Name) else ""
 
 
-def _submodule(call: ast.AST) -> str:
-    """The name of a submodule that is called, as in `self.o_proj(…)`; empty for other expressions."""
-    function = call.func if isinstance(call, ast.Call) else None
+def _submodule(call: ast.Call) -> str:
+    """The name of a submodule that is called, as in `self.o_proj(…)`; empty for other calls."""
+    function = call.func
     if not isinstance(function, ast.Attribute):
         return ""
     return function.attr if isinstance(function.value, ast.Name) and function.value.id == "self" else ""
@@ -101,10 +114,6 @@ def _viewed(value: ast.expr) -> str:
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _VIEWS:
         value = value.func.value
     return value.id if isinstance(value, ast.Name) else ""
-
-
-def _seen(arguments: list[ast.expr], names: set[str]) -> bool:
-    return bool(arguments) and _viewed(arguments[0]) in names
 
 
 def _is_changed(value: ast.expr, names: set[str]) -> bool:

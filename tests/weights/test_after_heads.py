@@ -11,6 +11,8 @@ from tiers import rest_slow
 from torch import nn
 from transformers import AutoModelForCausalLM
 from transformers.models.auto import CONFIG_MAPPING
+from transformers.models.kosmos2.configuration_kosmos2 import Kosmos2TextConfig
+from transformers.models.kosmos2.modeling_kosmos2 import Kosmos2TextForCausalLM
 
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import CallContext, Edit
@@ -95,6 +97,18 @@ def test_a_gate_or_a_normalisation_before_the_projection_is_refused(family: str)
                 of(model, site.module)
 
 
+def test_a_normalisation_beside_projections_of_usual_names_is_refused() -> None:
+    """Heads of Kosmos-2 were projected and cut out as if it were not there."""
+    config = Kosmos2TextConfig(vocab_size=60, embed_dim=32, layers=2, ffn_dim=40, attention_heads=4)
+    config._attn_implementation = "eager"
+    model = Kosmos2TextForCausalLM(config)
+    for site in find_sites(model):
+        assert hasattr(model.get_submodule(site.module), "out_proj")
+        for of in (output_projection, projections):
+            with pytest.raises(UnsupportedModelError, match="KosmosTextAttention does something else"):
+                of(model, site.module)
+
+
 def attention_interface(module: nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, None]:
     """Stands for the function of the registry."""
     del module
@@ -155,6 +169,26 @@ class GatedInCall(Plain):
         return self.out(output * torch.sigmoid(x))
 
 
+class GatedByAssignment(Plain):
+    """The same with an assignment in place."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Projects a product."""
+        output = attention_interface(self, x)[0]
+        output *= torch.sigmoid(x)
+        return self.out(output)
+
+
+class GatedByMethod(Plain):
+    """The same with a method that works in place."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Projects a product."""
+        output: torch.Tensor = attention_interface(self, x)[0]
+        output.mul_(torch.sigmoid(x))
+        return self.out(output)
+
+
 class Turned(Plain):
     """Features in another order."""
 
@@ -175,13 +209,16 @@ class Normed(Plain):
         return self.out(output)
 
 
+CHANGED = (Gated, GatedInCall, GatedByAssignment, GatedByMethod, Turned, Normed)
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
         (Plain, "out"),
         (OtherName, "out"),
         (Returned, ""),
-        *((kind, None) for kind in (Gated, GatedInCall, Turned, Normed)),
+        *((kind, None) for kind in CHANGED),
     ],
 )
 def test_code_is_read(kind: type[nn.Module], name: str | None) -> None:
