@@ -98,7 +98,7 @@ def _changed_confidence(left: pd.DataFrame) -> str:
         return "the confidence of the heads that are left did not change."
     size = np.abs(change)
     most, alike = left.iloc[int(np.argmax(size))], int((size == size.max()).sum())
-    interval = f" (95% interval over heads [{low}, {high}])" if len(left) > 1 else ""
+    interval = f" (95% interval over heads [{low}, {high}])" if np.ptp(change) > 0 else ""
     was, now = number_text(most["confidence_before"]), number_text(most["confidence_after"])
     low, high = _ENDS
     overlap = most[f"{low}_after"] <= most[f"{high}_before"] and most[f"{low}_before"] <= most[f"{high}_after"]

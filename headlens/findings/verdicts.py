@@ -230,9 +230,13 @@ def tied(alike: float, what: str = "heads", near: int = 0) -> str:
         near: how many others it is not told apart from, see `not_apart`.
     """
     ties = [f"{alike:.0f} {what} tie"] if alike > 1 else []
-    if near:
-        ties.append(f"the intervals of {counted(near, f'other {what[:-1]}')} overlap with its own")
+    ties += [overlap_text(near, what)] if near else []
     return f" ({'; '.join(ties)})" if ties else ""
+
+
+def overlap_text(near: int, what: str) -> str:
+    """How many others, such as heads, one of them is not told apart from, see `not_apart`."""
+    return f"the intervals of {counted(near, f'other {what[:-1]}')} overlap with its own"
 
 
 def not_apart(rows: pd.DataFrame, place: int, names: tuple[str, str, str]) -> int:

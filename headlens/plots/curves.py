@@ -28,7 +28,7 @@ FRAMED = (
 BAND = " (band: 95 %)"  # of a level, in legends
 _LEVEL, _DASH = "level", 4.0  # the length in line widths
 _NO_POINT = ("None", None, "", "_", "|")  # of lines, and of the caps of intervals
-_SAME_PLACE = 0.02  # of the length of an axis
+SAME_PLACE = 0.02  # of the length of an axis
 _BELOW_ZERO = 0.05  # of the length of an axis: room for the point at 0
 _ROOM = 3.0  # inches, more than a line of panels or a legend needs
 
@@ -130,7 +130,7 @@ def draw_rims(axes: Axes) -> None:
         if line.get_marker() not in _NO_POINT and str(line.get_markerfacecolor()) != "none"
         for place in np.asarray(line.get_xydata())
     ]
-    near = _SAME_PLACE * np.array([np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())])
+    near = SAME_PLACE * np.array([np.ptp(axes.get_xlim()), np.ptp(axes.get_ylim())])
     for number, (line, place) in enumerate(points, 1):
         above = sum(
             owner is not line and bool((np.abs(other - place) < near).all()) for owner, other in points[number:]

@@ -77,7 +77,7 @@ def test_equal_changes_are_told_as_ties(folder: Path) -> None:
     (pair,) = pruned_pairs(runs(folder))
     heads = pair.heads.assign(confidence_before=0.5, confidence_after=0.25)
     confidence = pruned_findings(replace(pair, heads=heads))[-1]
-    assert "most on this text that of encoder.0.1 (3 heads tie) from 0.500 to 0.250." in confidence
+    assert "changed by -0.250 on average, most on this text that of encoder.0.1 (3 heads tie) from 0.500" in confidence
     ends = {"confidence_ci_low_before": 0.3, "confidence_ci_high_before": 0.7, "confidence_ci_low_after": 0.0}
     for high, overlap in ((0.3, True), (0.29, False)):
         known = heads.assign(**ends, confidence_ci_high_after=high)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from headlens.runs.run_record import check_same_conditions, peak_memory
 
 
 def test_peak_memory_is_that_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource", reason="the system does not tell")
     pages = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     here = peak_memory()
     assert here is not None

@@ -117,14 +117,13 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
         and directions in order of appearance; among equals the first head.
     """
     scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
+    groups = scored.groupby(["model", "relation", "direction"], sort=False).ngroup()
     # A head that is a little more accurate, but not significantly above the baseline, would hide one that is.
-    order = scored.assign(sure=is_syntactic(scored)).sort_values(["sure", "accuracy"], ascending=False, kind="stable")
-    chosen = order.groupby(["model", "relation", "direction"], sort=False).head(1).index.sort_values()
+    ranked = scored.assign(group=groups, holds=is_syntactic(scored))
+    best = ranked.sort_values(["group", "holds", "accuracy"], ascending=[True, False, False], kind="stable")
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
     columns += ["ci_high", "baseline", "significant", "syntactic", "accuracy_null", "needed", "baseline_offset"]
-    best = scored.loc[chosen].reindex(columns=columns)
-    names = scored.groupby(["model", "relation", "direction"], sort=False).ngroup()
-    return best.loc[names[chosen].sort_values(kind="stable").index].reset_index(drop=True)
+    return best.drop_duplicates("group").reindex(columns=columns).reset_index(drop=True)
 
 
 def best_heads_figure(

@@ -15,6 +15,7 @@ from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import (
+    SAME_PLACE,
     draw_chance,
     draw_intervals,
     draw_level,
@@ -45,7 +46,6 @@ _EMPTY: dict[str, Any] = {"facecolor": "none", "edgecolor": style.FAINT, "hatch"
 # inches
 _LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.28, 0.32, 0.16, 0.08, 0.24
 _MOST_HEADS, _LARGEST = 12, 1.5
-_SAME_PLACE = 0.02  # of the span of all points
 
 
 def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]) -> Figures:
@@ -213,9 +213,7 @@ def importance_over_training(importance: pd.DataFrame, model: str = "") -> Figur
         for number, (x, y, colour, is_control, penalty) in enumerate(lines, 1):
             line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
             # As a rim around the points that would hide it.
-            above = sum(
-                len(y) == len(other[1]) and np.abs(y - other[1]).max() < _SAME_PLACE for other in lines[number:]
-            )
+            above = sum(len(y) == len(other[1]) and np.abs(y - other[1]).max() < SAME_PLACE for other in lines[number:])
             axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, label=label)
         axes.set_ylim(0, 1.05)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))

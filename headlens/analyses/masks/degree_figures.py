@@ -192,7 +192,7 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     title, label = (
         ("Learned degrees", "degree") if several else ("Learned degrees of neighbours", "neighbours per side")
     )
-    open_share = unsettled(degrees) if "p" in degrees else 0.0
+    open_share = unsettled(degrees)
     title = with_model(title, degrees) + (f"\n({open_share:.0%} have not settled)" if open_share > UNSETTLED else "")
     columns = [(0.45 + column * (side + 0.12)) / width for column in range(across)], side / width
     margins = _TOP + style.further_lines(title, width), 0.3

@@ -130,7 +130,8 @@ class Claim:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {rows} in {step}"}
         difference, low, high = mean_interval(differences)
         interval = {"difference": difference, "ci_low": low, "ci_high": high, "trainings": len(differences)}
-        return interval | {"verdict": self._verdict(difference, low, high, alone), "not_run": ""}
+        without = alone if len(differences) == 1 else "without any spread"
+        return interval | {"verdict": self._verdict(difference, low, high, without), "not_run": ""}
 
     def _of_row(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
         """The number of the one row that the claim is about, and what its own interval or p-value says."""

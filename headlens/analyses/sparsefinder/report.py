@@ -18,6 +18,7 @@ from headlens.findings.verdicts import (
     known_verdicts,
     not_apart,
     one_answer_text,
+    overlap_text,
     taken_away_text,
     tied,
     verdict_cells,
@@ -200,7 +201,7 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         area = f"area under the recall-sparsity curve {float(best['area']):.3f}"
         near = not_apart(methods, int(np.argmax(methods["area"])), ("area", "ci_low", "ci_high"))
         first = "Among the best is the prediction" if near else "Best predicted"
-        overlap = f"; {tied(1, 'methods', near).strip(' ()')}" * bool(near)
+        overlap = f"; {overlap_text(near, 'methods')}" * bool(near)
         last = f"; worst is {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
         names = ", ".join(LOOKS[method][2] for method in methods["method"])
         apart = [float(best["area"]) - float(worst["area"])]

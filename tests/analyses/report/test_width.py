@@ -82,10 +82,20 @@ def mask_tables() -> Mapping[str, pd.DataFrame]:
     patterns = ("strided", "fixed", "longformer", "window:3|global:1")
     sparsity = [(name, name, diagonal, 16, 0.8) for name in patterns for diagonal in (True, False)]
     learned = [
-        ("m", f"degrees:mu={mu:g}", "all", True, layer, head, degree, degree == (layer + head) % 4)
+        (
+            "m",
+            f"degrees:mu={mu:g}",
+            "all",
+            True,
+            layer,
+            head,
+            degree,
+            degree == (layer + head) % 4,
+            0.7 if degree == (layer + head) % 4 else 0.1,
+        )
         for mu, layer, head, degree in product((0.1, 1, 10), range(6), range(4), range(5))
     ]
-    names = ["model", "pattern", "layers", "diagonal", "layer", "head", "degree", "chosen"]
+    names = ["model", "pattern", "layers", "diagonal", "layer", "head", "degree", "chosen", "p"]
     assert all(parse_pattern(name) for name in patterns)
     return {
         "sparsity": pd.DataFrame(sparsity, columns=["mask", "pattern", "diagonal", "n", "sparsity"]),

@@ -47,6 +47,7 @@ def graphs(tmp_path: Path) -> None:
         ([0.9, 0.92, 0.91], "holds"),
         ([0.7, 0.71, 0.72], "does not hold"),
         ([0.9, 0.7, 0.82], "not decided"),
+        ([0.9, 0.9], "points in the claimed direction, without any spread"),
         ([0.9], "points in the claimed direction, in one training run"),
         ([0.7], "points in the opposite direction, in one training run"),
     ],
