@@ -14,6 +14,7 @@ from made_gates import Made, gate_tables
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+from shared_fixtures import PRINTED_DPI
 from tiers import rest_slow
 
 from headlens.analyses.ablate.report import ablation_figures
@@ -230,11 +231,13 @@ def overlaps(first: Bbox, second: Bbox, slack: float = 2.0) -> bool:
 
 def faults(figure: Figure) -> list[tuple[str, ...]]:
     """What is cut off, and pairs of what is written over each other."""
-    figure.dpi = 40
+    figure.dpi = PRINTED_DPI  # as it is written: at other resolutions hinted letters have other widths
     figure.draw_without_rendering()
     found = written(figure)
     inside = [(text, box.x0 >= -1 and box.y0 >= -1 and all(box.max <= figure.bbox.max + 1)) for text, box in found]
-    pairs = [(a, b) for (a, p), (b, q) in combinations(found, 2) if overlaps(p, q, 1.0)]
+    pairs = [
+        (a, b) for (a, p), (b, q) in combinations(found, 2) if overlaps(p, q, PRINTED_DPI / 40)
+    ]  # a fortieth of an inch
     return [*((text,) for text, is_inside in inside if not is_inside), *pairs]
 
 
