@@ -17,6 +17,7 @@ from markupsafe import escape
 from headlens.analyses.report.registry import report_of
 from headlens.errors import OptionError
 from headlens.files import output_errors
+from headlens.findings.verdicts import skill_first
 from headlens.pages.attention_page import attention_page
 from headlens.pages.command_report import CommandReport
 from headlens.runs.folder import RunFolder
@@ -70,7 +71,7 @@ class Result:
     @cached_property
     def findings(self) -> list[str]:
         """The main findings of the run, in a few sentences with intervals."""
-        return self._report.findings(self._recorded)
+        return skill_first(self._recorded.notes, self._report.findings(self._recorded))
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

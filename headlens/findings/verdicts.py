@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -35,11 +36,8 @@ VERDICTS_KEY = (
     "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "
     "above 0.05, the p-value decides: intervals are a little too narrow where few examples change."
 )
-# What notes of `headlens.findings.result_notes` on models that are no better than guessing have in common.
-_NO_SKILL = (
-    *("The model is not significantly better than", "The model is significantly worse than"),
-    *("The loss of the model is not significantly better", "The loss of the model is significantly worse"),
-)
+# How notes of `headlens.findings.result_notes` begin that say of a model that it is no better than guessing.
+_NO_SKILL = re.compile(r"(?:(?P<model>.+): )?The (?:loss of the )?model is (?:not significantly better|significantly worse) ")
 # What a training that is compared with a baseline has of its verdict, before the others of its family are known.
 UNCORRECTED = ("p_margin", "margin", "n_to_decide")
 # At the end of tables of sweeps.
@@ -50,14 +48,19 @@ def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
     """Puts before the sentences on a run those of its notes that say that a model is no better than guessing.
 
     Args:
-        notes: of the run; of several models they begin with its name.
-        sentences: those that say of a model that it has one answer for everything say enough.
+        notes: of the run; of several models, or of one that was changed in several ways, they begin with its name.
+        sentences: those that say of a model that it has one answer for everything say enough, and what is said of none
+            of the models, such as one of many penalties, stays a note.
     """
     constant = {text.partition(":")[0] for text in sentences if ": the model gives the same answer to all" in text}
-    skill = [note for note in notes if any(phrase in note for phrase in _NO_SKILL)]
-    if constant:
-        skill = [note for note in skill if not note.startswith("The ") and note.partition(":")[0] not in constant]
-    return [*skill, *sentences]
+    first = []
+    for note in notes:
+        if begins := _NO_SKILL.match(note):
+            model = begins["model"]
+            named = model is not None and any(text.startswith((f"{model}:", f"{model},")) for text in sentences)
+            if (named and model not in constant) or (model is None and not constant):
+                first.append(note)
+    return [*first, *sentences]
 
 
 def margin_of(metric: str, baseline: float, requested: float | None = None, tests: int = 1) -> Margin:

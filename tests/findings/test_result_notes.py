@@ -86,6 +86,7 @@ def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]
     chance, *more = record_notes(find_task("sst2").task, answers(wrong))
     assert chance == "Always giving the most frequent answer has an accuracy of 0.500 (chance level)."
     assert more == told
+    assert skill_first([chance, *more], ["m: a sentence."]) == [*more, "m: a sentence."]
     assert without_advice(more) == [note.partition(": train")[0] + "." for note in told]
 
 
@@ -110,6 +111,7 @@ def test_a_loss_is_compared_with_the_best_constant_prediction(name: str, nll: fl
     )
     assert len(more) == bool(verdict)
     assert all(note.startswith(f"The loss of the model is {verdict}") for note in more)
+    assert skill_first([first, *more], ["m: a sentence."]) == [*more, "m: a sentence."]
     assert record_notes(find_task(name).task, records) == []
 
 
@@ -203,7 +205,9 @@ def test_a_model_of_scores_is_compared_with_scores_without_reading(slope: float,
         assert skill_first([chance, *more], ["m: a sentence."]) == [*more, "m: a sentence."]
         same = "m: the model gives the same answer to all 80 examples, so that nothing can be measured."
         assert skill_first([chance, *more], [same]) == [same], "which says enough"
-        assert skill_first([f"other: {note}" for note in more], [same]) == [*(f"other: {note}" for note in more), same]
+        of_another = [f"other: {note}" for note in more]
+        sentences = [same, "other: a sentence."]
+        assert skill_first([*of_another, *(f"λ = 1: {note}" for note in more)], sentences) == [*of_another, *sentences]
 
 
 def test_examples_of_one_paragraph_are_told_to_be_no_independent_ones() -> None:

@@ -9,7 +9,6 @@ import pandas as pd
 from headlens.analyses.ablate import overviews
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
 from headlens.findings import layer_smoothness
-from headlens.findings.verdicts import skill_first
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
 from headlens.plots.curves import FRAMED
@@ -85,5 +84,5 @@ REPORT = CommandReport(
     | dict.fromkeys(("side_by_side", "keep_only"), ("ablation",)),
     overviews=_overviews,
     heads=overviews.ablation_heads,
-    findings=lambda run: skill_first(run.notes, overviews.findings_of(run.tables)),
+    findings=lambda run: overviews.findings_of(run.tables),
 )

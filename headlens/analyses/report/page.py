@@ -16,6 +16,7 @@ from typing import Any
 
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.findings.before_after import pruned_findings, pruned_pairs
+from headlens.findings.verdicts import skill_first
 from headlens.pages.attention_page import attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
 from headlens.pages.formatting import number_text
@@ -105,7 +106,8 @@ def render(sections: Sequence[RunSection]) -> str:
         for name in section.undrawn
     ]
     facts_of_heads = [(run.label_with_mask, report_of(run.command).heads(run)) for run in runs]
-    findings, pruned = [(run.label_with_mask, report_of(run.command).findings(run)) for run in runs], pruned_pairs(runs)
+    findings = [(run.label_with_mask, skill_first(run.notes, report_of(run.command).findings(run))) for run in runs]
+    pruned = pruned_pairs(runs)
     heads = head_page(facts_of_heads, pruned, [sentence for _, texts in findings for sentence in texts])
     findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned]
     views = [(run.label_with_mask, view) for run in runs if (view := report_of_run(run).attention(run)) is not None]
