@@ -145,7 +145,9 @@ def bar_beside(figure: Figure, scale: Scale, axes: Any, length: float, **place: 
     bar = figure.colorbar(scale.mappable, ax=axes, extend=scale.beyond, **looks)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.5, pad=1.5, colors=INK)
     bar.outline.set_linewidth(0.5)
-    bar.set_label(fold(scale.label, looks["shrink"] * length, LABEL_SIZE), fontsize=LABEL_SIZE, color=INK)
+    # A label of many lines would leave no room for the axes.
+    label = fold(scale.label, looks["shrink"] * length, LABEL_SIZE, most=4)
+    bar.set_label(label, fontsize=LABEL_SIZE, color=INK)
     return bar
 
 

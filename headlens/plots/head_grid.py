@@ -162,8 +162,9 @@ def head_grid_figure(
     layers = [max(item.values.shape[0] for item in line) for line in lines]
     room = page - bars - SIDE * len(heads)
     usual = min(LARGEST_CELL, room / sum(heads))
-    # Panels have some room for their titles, however few their heads.
-    heads = [max(count, round(NARROWEST / max(usual, SMALLEST_CELL))) for count in heads]
+    # Panels have some room for their titles, however few their heads, as far as there is any.
+    narrowest = min(NARROWEST, room / len(heads))
+    heads = [max(count, round(narrowest / max(usual, SMALLEST_CELL))) for count in heads]
     wide = max(SMALLEST_CELL, min(LARGEST_CELL, room / sum(heads)))
     width = max(style.COLUMN_WIDTH, page - room + wide * sum(heads))
     # Cells are as high as asked for, but so that all lines fit a sheet and panels are not too low.

@@ -201,9 +201,15 @@ def _title(text: str, width: float) -> str:
     return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
 
 
-def fold(text: str, inches: float, size: float) -> str:
-    """Makes text safe to draw and breaks it into lines that fit `inches` at `size` points."""
-    return "\n".join(textwrap.fill(line, _letters(inches, size)) for line in drawable_text(text).split("\n"))
+def fold(text: str, inches: float, size: float, most: int | None = None) -> str:
+    """Makes text safe to draw and breaks it into lines that fit `inches` at `size` points.
+
+    The middle of what needs more than so many lines is cut out; None for no limit.
+    """
+    letters = _letters(inches, size)
+    if most is not None:
+        text = _shortened(text, most * letters)
+    return "\n".join(textwrap.fill(line, letters) for line in drawable_text(text).split("\n"))
 
 
 def one_line(text: str, inches: float, size: float) -> str:
