@@ -13,16 +13,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import keep_as
 from headlens.attention.persistent_edit import set_aside
-from headlens.attention.sites import find_sites
+from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.heads import Head
 from headlens.weights.head_map import FILE, HeadMap, SiteHeads, as_json
-from headlens.weights.head_slicing import guard_cache, heads_before, heads_left, numbers_of, projections, refill
+from headlens.weights.head_slicing import (
+    guard_cache,
+    heads_before,
+    heads_left,
+    numbers_of,
+    output_projection,
+    projections,
+    refill,
+    scale_heads,
+)
 from headlens.weights.shared_layer_masks import depth_mask, head_scales, silent_heads
 
 
@@ -103,6 +111,40 @@ def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction
     )
 
 
+def zero_heads(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
+    """Sets heads to zero in the weights of a model, in place, which keeps its shape and loses no parameter.
+
+    Where heads can be cut out, zeros stand in all of their weights (`compact_model`, then `refilled`), elsewhere in the
+    output projection alone: such a head still attends, and adds nothing.
+
+    Args:
+        model: the model.
+        heads: with their numbers in the original model.
+
+    Raises:
+        OptionError: as `compact_model`; and if heads would be gone at some depths only of weights that several share.
+        UnsupportedModelError: if it is not known where the output projections are.
+    """
+    if can_cut(model, heads):
+        done = compact_model(model, heads)
+        refilled(model)
+        return done
+    n_before = model.num_parameters()
+    before = HeadMap(tuple(SiteHeads(s.stack, s.layer, s.module, s.n_heads, _numbers(s)) for s in find_sites(model)))
+    after = before.without(heads)
+    if after == before:
+        raise _nothing_to_cut(before, heads)
+    _refuse_masked(after)
+    check_scales(model)
+    for site in {s.module: s for s in after.sites}.values():
+        scale_heads(model, site.module, [float(h in site.left) for h in range(site.heads)])
+    return Compaction(after, tuple(after.removed), (), (), (n_before, n_before))
+
+
+def _numbers(site: Site) -> tuple[int, ...]:
+    return tuple(h.head for h in site.heads)
+
+
 def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:
     """A copy of a model without heads, or the model itself if there are none to remove.
 
@@ -152,18 +194,35 @@ def refilled(model: PreTrainedModel) -> PreTrainedModel:
             "Some heads have different gates at different depths, which shared weights cannot represent.",
             "Leave --stock out.",
         )
-    if heads.masked:
-        raise OptionError(
-            f"{counted(len(heads.masked), 'head')}, such as {heads.masked[0]}, cannot be zeroed in weights that other "
-            "depths need.",
-            "Remove heads at every depth, or leave --stock out.",
-        )
+    _refuse_masked(heads)
     for name in heads.modules:
         refill(model, name)
     decoder = next((s.module for s in heads.sites if s.stack == "decoder"), None)
     if decoder is not None:
         guard_cache(model, decoder)
     return model
+
+
+def _refuse_masked(heads: HeadMap) -> None:
+    if heads.masked:
+        raise OptionError(
+            f"{counted(len(heads.masked), 'head')}, such as {heads.masked[0]}, cannot be zeroed in weights that other "
+            "depths need.",
+            "Remove heads at every depth, or leave --stock out.",
+        )
+
+
+def can_cut(model: PreTrainedModel, heads: Collection[Head] = ()) -> bool:
+    """Whether headlens can cut these heads out of the weights of a model, or any at all.
+
+    Raises:
+        OptionError: on a head that the model does not have, or if no head would be left, where heads can be cut out.
+    """
+    try:
+        heads_of_model(model).without(heads).check(model)
+    except UnsupportedModelError:
+        return False
+    return True
 
 
 def _without_weights(heads: HeadMap) -> set[Head]:
@@ -184,14 +243,15 @@ def _nothing_to_cut(before: HeadMap, heads: Collection[Head]) -> OptionError:
     )
 
 
-def check_folds(model: PreTrainedModel) -> None:
+def check_scales(model: PreTrainedModel) -> None:
     """Refuses a model whose output projections cannot take gates in; called before anything is trained.
 
     Raises:
-        UnsupportedModelError: see `headlens.weights.head_slicing.projections`.
+        UnsupportedModelError: if it is not known where they are; and of weights that several depths share, if heads
+            cannot be cut out of them.
     """
     for site in find_sites(model):
-        projections(model, site.module)
+        (projections if site.shared else output_projection)(model, site.module)
 
 
 def with_folded_gates(
@@ -199,7 +259,8 @@ def with_folded_gates(
 ) -> PreTrainedModel:
     """A copy of a model that computes without gates what the model does with them.
 
-    A head's columns of the output projection are multiplied by its gate, and heads with a gate of 0 are cut out. Where
+    A head's columns of the output projection are multiplied by its gate, and heads with a gate of 0 are cut out where
+    that is possible (`can_cut`); elsewhere they are zeros. Where
     depths share their weights (ALBERT) and a head's gates differ by depth, the model gets a factor for each depth in
     its place, which `save_compacted` writes and `headlens.load` reads.
 
@@ -211,19 +272,18 @@ def with_folded_gates(
             models that cannot run without heads.
 
     Raises:
-        UnsupportedModelError: if its heads are laid out in no known way.
+        UnsupportedModelError: see `check_scales`.
     """
-    check_folds(model)
+    check_scales(model)
     folded = copy.deepcopy(model)
     sites = [s for s in find_sites(folded) if s.n_heads]
     gates = {s: [values.get(h, 1.0) for h in s.heads] for s in sites}
     # Depths that share their weights, but not their gates.
     differing = [s for s in sites if any(gates[o] != gates[s] for o in sites if o.module == s.module)]
     for site in {s.module: s for s in sites if s not in differing}.values():
-        parts = projections(folded, site.module)
-        with torch.no_grad():
-            # (hidden, heads × d): a head's columns times its gate
-            parts.output.weight.mul_(parts.output.weight.new_tensor(gates[site]).repeat_interleave(parts.head_size))
+        scale_heads(folded, site.module, gates[site])
+    if not can_cut(folded):
+        return folded
     heads = heads_of_model(folded).scaled({(s.stack, s.layer): gates[s] for s in differing})
     emptied = differing if keep_shape else sites
     dead = [h for s in emptied for h, gate in zip(s.heads, gates[s], strict=True) if gate == 0.0]

@@ -11,9 +11,8 @@ from transformers import PreTrainedModel
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.persistent_edit import persistent_edit_of
-from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import heads_of_model, without_heads
+from headlens.interventions.compacting import can_cut, without_heads
 from headlens.interventions.gates import HeadGates
 
 
@@ -57,16 +56,3 @@ def pruned_model(model: PreTrainedModel, heads: Collection[Head]) -> Iterator[Pr
         yield model
     finally:
         persistent.edit = first
-
-
-def can_cut(model: PreTrainedModel, heads: Collection[Head]) -> bool:
-    """Whether headlens can cut these heads out of the weights of a model.
-
-    Raises:
-        OptionError: on a head that the model does not have, or if no head would be left, where heads can be cut out.
-    """
-    try:
-        heads_of_model(model).without(heads).check(model)
-    except UnsupportedModelError:
-        return False
-    return True

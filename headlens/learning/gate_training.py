@@ -17,7 +17,7 @@ from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError
 from headlens.heads import STACKS, Head, Stack
-from headlens.interventions.compacting import check_folds, heads_of_model, with_folded_gates
+from headlens.interventions.compacting import check_scales, heads_of_model, with_folded_gates
 from headlens.interventions.edited_model import LearnedEdit
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.gate_options import START, GateOptions
@@ -179,7 +179,7 @@ def logged(row: dict[str, float]) -> dict[Head, float]:
 
 def gated_heads(loaded: LoadedModel, training_set: TrainingSet, options: GateOptions) -> list[Head]:
     """The heads that get gates; errors as in `train_gates`, before anything takes long."""
-    check_folds(loaded.model)
+    check_scales(loaded.model)
     for part in options.freeze or ():
         weights_of(loaded.model, part)
     sites = gated_sites(training_set.task.network(loaded.model), options.gates or None)

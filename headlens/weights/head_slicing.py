@@ -100,7 +100,8 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
     raise UnsupportedModelError(
         f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no separate linear layers of "
         "queries, keys, values and output there, with the same number of features for each head.",
-        f"It can cut out heads of {', '.join(layout.families for layout in LAYOUTS)}.",
+        f"It can cut out heads of {', '.join(layout.families for layout in LAYOUTS)}; compact --stock writes zeros in "
+        "place of heads wherever the output projection is known.",
     )
 
 
@@ -132,6 +133,32 @@ def output_weight(model: nn.Module, name: str) -> Tensor:
     """
     module = output_projection(model, name)
     return module.weight.T if isinstance(module, Conv1D) else module.weight
+
+
+def scale_heads(model: nn.Module, name: str, factors: Sequence[float]) -> None:
+    """Multiplies what the heads of an attention module add by factors, in the weights of its output projection.
+
+    A factor of 0 leaves nothing of a head but its attention weights, in any architecture whose output projection is
+    known: neither shapes nor the configuration change.
+
+    Args:
+        model: the model that holds the module, changed in place.
+        name: name of the module.
+        factors: one for each of its heads, in the order of its weights.
+
+    Raises:
+        UnsupportedModelError: see `output_projection`; and if its features do not belong to heads evenly.
+    """
+    module = output_projection(model, name)
+    # (heads x d, features) of a Conv1D, transposed elsewhere
+    columns = module.weight if isinstance(module, Conv1D) else module.weight.T
+    if len(columns) % len(factors):
+        raise UnsupportedModelError(
+            f"The output projection of {name} has {len(columns)} input features, which are not the same number for "
+            f"each of {len(factors)} heads."
+        )
+    with torch.no_grad():
+        columns.mul_(columns.new_tensor(factors).repeat_interleave(len(columns) // len(factors))[:, None])
 
 
 def has_heads(module: nn.Module) -> bool:

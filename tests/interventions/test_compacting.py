@@ -30,6 +30,7 @@ from headlens.interventions.compacting import (
     removed_heads,
     save_compacted,
     with_folded_gates,
+    zero_heads,
 )
 from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.gates import HeadGates
@@ -387,9 +388,49 @@ def test_factors_do_not_go_into_shared_weights() -> None:
         refilled(model)
 
 
-def test_heads_that_cannot_be_folded() -> None:
-    with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
-        with_folded_gates(zoo.ZOO["gpt2"].build(), {})
+# Grouped keys, one matrix for queries, keys and values, Conv1D, learned sinks, position biases by head.
+UNCUT = ["gpt2", *rest_slow(["modernbert", "llama", "mistral", "qwen3", "phi", "gemma2", "gpt-oss", "t5"], ["llama", "t5"])]
+
+
+@pytest.mark.parametrize("name", UNCUT)
+def test_heads_that_cannot_be_cut_are_zeros(name: str, tmp_path: Path) -> None:
+    model, inputs = zoo.ZOO[name].build(), padded(name)
+    heads = some_heads(model)
+    expected, intact = outputs(model, inputs, heads), outputs(model, inputs)
+    zeroed = copy.deepcopy(model)
+    done = zero_heads(zeroed, heads)
+    close(outputs(zeroed, inputs), expected)
+    assert not torch.allclose(expected, intact)
+    assert set(done.cut) == set(heads)
+    assert done.parameters[0] == done.parameters[1] == zeroed.num_parameters()
+    save_compacted(zeroed, tmp_path / "stock")
+    assert not (tmp_path / "stock" / FILE).exists()
+    again = type(model).from_pretrained(tmp_path / "stock", attn_implementation="eager")
+    close(outputs(again.eval(), inputs), expected)
+    gates = {head: 0.0 if head in heads else 0.5 for site in find_sites(model) for head in site.heads}
+    with torch.no_grad(), AttentionSession(model, edits=[HeadGates(gates)]):
+        scaled = model(**inputs)[0]
+    close(outputs(with_folded_gates(model, gates), inputs), scaled)
+
+
+def test_a_gate_after_the_heads_takes_no_zeros() -> None:
+    """What is between heads and projection is not known there: nothing is set to 0 in silence."""
+    model = build("Qwen3NextModel", layer_types=["full_attention"] * 2, num_hidden_layers=2)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for change in (lambda: zero_heads(model, find_sites(model)[0].heads[:1]), lambda: with_folded_gates(model, {})):
+        with pytest.raises(UnsupportedModelError, match="something else with the output of its heads"):
+            change()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
+
+
+def test_zeros_are_refused_where_there_is_nothing_to_zero() -> None:
+    model = zoo.ZOO["gpt2"].build()
+    with pytest.raises(OptionError, match="No heads to cut out"):
+        zero_heads(model, [])
+    with pytest.raises(OptionError, match=r"There is no head decoder\.0\.99"):
+        zero_heads(model, [Head("decoder", 0, 99)])
+    with pytest.raises(OptionError, match="No head of the model would be left"):
+        zero_heads(model, [head for site in find_sites(model) for head in site.heads])
 
 
 @pytest.mark.parametrize("wrong", [[0.5], [0.5, 1.0, 2.0], ["a", "b", "c"], 3])

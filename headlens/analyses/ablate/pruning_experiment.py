@@ -27,7 +27,8 @@ from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
 from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head
-from headlens.interventions.pruned_model import can_cut, pruned_model
+from headlens.interventions.compacting import can_cut
+from headlens.interventions.pruned_model import pruned_model
 from headlens.models.loading import LoadedModel
 from headlens.planning.speed import operations_of
 from headlens.runs.checkpoint import Checkpoint
@@ -106,8 +107,7 @@ class PruningExperiment:
         return [*self._layout_note(), *self._relevance_notes()]
 
     def _layout_note(self) -> list[str]:
-        sites = find_sites(self.loaded.model)
-        if can_cut(self.loaded.model, [sites[0].heads[0]]):
+        if can_cut(self.loaded.model):
             return []
         return [
             "Heads of this architecture cannot be cut out of the weights, so pruned models were measured with the "

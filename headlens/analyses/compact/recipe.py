@@ -33,7 +33,7 @@ from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted, read_errors
 from headlens.files import csv_rows, output_errors
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
-from headlens.interventions.compacting import Compaction, compact_model, heads_of_model, refilled, save_compacted
+from headlens.interventions.compacting import Compaction, can_cut, compact_model, save_compacted, zero_heads
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
@@ -45,6 +45,7 @@ from headlens.runs.run import Run, model_record, open_run
 from headlens.runs.run_record import read_run
 from headlens.statistics.intervals import FEWEST, geometric_mean_interval
 from headlens.weights.head_map import FILE
+from headlens.weights.shared_layer_masks import silent_heads
 
 Inputs = dict[str, Any]
 # Of the largest output, or of 1 where that is less.
@@ -182,7 +183,7 @@ def model_size(model: PreTrainedModel) -> dict[str, int]:
     tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
     return {
         "heads": sum(s.n_heads for s in find_sites(model)),
-        "masked": len(heads_of_model(model).masked),
+        "masked": sum(map(len, silent_heads(model))),
         "parameters": sum(p.numel() for p in model.parameters()),
         "weight_bytes": sum(t.numel() * t.element_size() for t in tensors),
     }
@@ -264,8 +265,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         loaded = run.load(request.model, request.model_options)
         with run.reporter.status("cutting heads out"):
             small = copy.deepcopy(loaded.model)
-            done = compact_model(small, heads)
-            small = refilled(small) if request.stock else small
+            done = (zero_heads if request.stock else compact_model)(small, heads)
         corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
@@ -348,6 +348,11 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
         )
     if done.again:
         notes.append(f"{counted(len(done.again), 'head')} had already been removed.")
+    if request.stock and not can_cut(loaded.model):
+        notes.append(
+            "Heads of this architecture cannot be cut out of the weights: zeros stand in the output projections alone, "
+            "and other commands still measure what these heads attend to."
+        )
     if not request.stock:
         notes.append(
             f"Plain from_pretrained cannot read the folder: load it with headlens.load, or write one that it reads "

@@ -18,6 +18,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.findings.verdicts import with_family_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
+from headlens.interventions.compacting import can_cut
 from headlens.learning.gate_training import from_scratch, gated_heads, train_gates
 from headlens.learning.sweep import (
     COMPARED,
@@ -178,7 +179,7 @@ class GateSweep:
         """The model as it was, then every run.
 
         Raises:
-            OptionError: if more heads are to be left than there are.
+            OptionError: if more heads are to be left than there are, or models without heads cannot be built.
         """
         gated = len(gated_heads(self.loaded, self.training_set, self.request.resolved_gates))
         target = self.request.sweep.target_heads
@@ -186,6 +187,12 @@ class GateSweep:
             raise OptionError(
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, at least one has to be pruned.",
                 f"Give a number from 1 to {gated - 1}.",
+            )
+        if self.request.sweep.from_scratch and not can_cut(self.loaded.model):
+            raise OptionError(
+                "--from-scratch: heads of this architecture cannot be cut out of the weights, so no model without them "
+                "can be trained.",
+                "Leave it out.",
             )
         make = partial(self._measured, self.loaded.model)
         unpruned = baseline = self.trainings.remembered(UNPRUNED, make, PenaltyOutcome)
