@@ -23,8 +23,8 @@ SEVERAL_MODELS = Option(
     argument=True,
 )
 TRAINED_MODEL = Option(
-    "Checkpoint to start from, or a new model: new:bert-small, new:albert-small, new:marian-small (also -tiny, -base), "
-    "or by layers, heads and width: new:marian-3x8x128.",
+    "Checkpoint to start from, or a new model: new:bert-small, new:albert-small, new:gpt2-small, new:llama-small, "
+    "new:marian-small (also -tiny, -base), or by layers, heads and width: new:marian-3x8x128.",
     metavar="MODEL",
     argument=True,
 )

@@ -24,7 +24,7 @@ from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Floats, Task
-from headlens.tasks.task_options import guess_text
+from headlens.tasks.task_options import LOGIT_DIFFERENCE, guess_text
 from headlens.tasks.translation import CUT
 
 Chosen = npt.NDArray[np.bool_]
@@ -71,10 +71,12 @@ def record_notes(
         notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level){where}.")
         right = task.right(records, metric)
         low, high = (math.inf, -math.inf) if right is None else wilson(right.sum(), np.asarray(len(right)))
+        if metric == LOGIT_DIFFERENCE:
+            _, low, high = mean_interval(records[:, 0])
         guessing = f"{guess[0].lower()}{guess[1:]}"
         # Where the interval of the share of right answers lies, compared with what guessing gives; the most frequent
         # answer is that of the same examples, which makes the two a pair.
-        worse = right is not None and high < chance
+        worse = low <= high < chance
         if worse and right is not None and (other := _of_most_frequent(task, records, metric)) is not None:
             worse = mcnemar(right, other) < LEVEL
         if worse:

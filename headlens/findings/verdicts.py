@@ -27,7 +27,7 @@ from headlens.statistics.paired_tests import holm
 from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tables.shared_columns import VERDICT, VERDICTS
 from headlens.tables.table_schema import names_of
-from headlens.tasks.task_options import LOWER_IS_BETTER, OF_A_HUNDRED, usual_margin
+from headlens.tasks.task_options import LOWER_IS_BETTER, NO_UPPER_END, OF_A_HUNDRED, usual_margin
 
 # At the end of tables of many comparisons, after their p-values.
 VERDICT_COLUMNS = names_of(VERDICT)
@@ -37,7 +37,9 @@ VERDICTS_KEY = (
     "above 0.05, the p-value decides: intervals are a little too narrow where few examples change."
 )
 # How notes of `headlens.findings.result_notes` begin that say of a model that it is no better than guessing.
-_NO_SKILL = re.compile(r"(?:(?P<model>.+): )?The (?:loss of the )?model is (?:not significantly better|significantly worse) ")
+_NO_SKILL = re.compile(
+    r"(?:(?P<model>.+): )?The (?:loss of the )?model is (?:not significantly better|significantly worse) "
+)
 # What a training that is compared with a baseline has of its verdict, before the others of its family are known.
 UNCORRECTED = ("p_margin", "margin", "n_to_decide")
 # At the end of tables of sweeps.
@@ -129,7 +131,7 @@ def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> p
 
 def amount_text(amount: float, metric: str) -> str:
     """How much of a metric: in points, of which 100 are all there is, or of a loss as a number."""
-    if metric in LOWER_IS_BETTER:
+    if metric in NO_UPPER_END:
         return number_text(amount)
     points = amount if metric in OF_A_HUNDRED else 100 * amount
     text = f"{points:.2f}".rstrip("0").rstrip(".") if points < 1 else f"{points:.1f}".removesuffix(".0")

@@ -24,10 +24,12 @@ from headlens.errors import OptionError
 
 PREFIX = "new:"
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-_SHAPE = re.compile(r"(?P<family>bert|albert|marian)-(?P<layers>\d+)x(?P<heads>\d+)x(?P<width>\d+)")
+_NO_DROPOUT_GPT2 = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+_SHAPE = re.compile(r"(?P<family>bert|albert|gpt2|llama|marian)-(?P<layers>\d+)x(?P<heads>\d+)x(?P<width>\d+)")
 # Layers, heads and width by name; inner layers are four times as wide.
 _ENCODERS = {"tiny": (2, 2, 128), "small": (6, 8, 256), "base": (12, 12, 768)}
 _MASKED = {f"{family}-{size}": shape for family in ("bert", "albert") for size, shape in _ENCODERS.items()}
+_CAUSAL = {f"{family}-{size}": shape for family in ("gpt2", "llama") for size, shape in _ENCODERS.items()}
 # Vaswani et al. 2017 and Voita et al. 2019 have the base model.
 _TRANSLATORS = {"marian-tiny": (2, 2, 128), "marian-small": (3, 8, 256), "marian-base": (6, 8, 512)}
 _MARIAN = {"forced_eos_token_id": None, "scale_embedding": True, "activation_function": "relu"}
@@ -35,6 +37,8 @@ _MARIAN = {"forced_eos_token_id": None, "scale_embedding": True, "activation_fun
 _CLASSES: dict[str, tuple[type, dict[str, Any], type[PreTrainedModel]]] = {
     "bert": (transformers.BertConfig, _NO_DROPOUT, transformers.BertForMaskedLM),
     "albert": (transformers.AlbertConfig, _NO_DROPOUT, transformers.AlbertForMaskedLM),
+    "gpt2": (transformers.GPT2Config, _NO_DROPOUT_GPT2, transformers.GPT2LMHeadModel),
+    "llama": (transformers.LlamaConfig, {}, transformers.LlamaForCausalLM),
     "marian": (transformers.MarianConfig, _MARIAN, transformers.MarianMTModel),
 }
 # Of families that have such a model the one that has a head for next sentences, too.
@@ -43,6 +47,7 @@ _WITH_NEXT: dict[str, type[PreTrainedModel]] = {
     "albert": transformers.AlbertForPreTraining,
 }
 _FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+_END = "<|endoftext|>"
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
 
@@ -57,10 +62,13 @@ def _shape_of(name: str, known: Mapping[str, tuple[int, int, int]]) -> tuple[int
         return known[name]
     if match := _SHAPE.fullmatch(name):
         family, (layers, heads, width) = match["family"], map(int, match.group("layers", "heads", "width"))
-        if not (layers and heads and width) or width % heads or (family == "marian" and width % 2):
+        # Halves of a width, or of a head, turn positions into angles.
+        odd = (family == "marian" and width % 2) or (family == "llama" and heads and width // heads % 2)
+        if not (layers and heads and width) or width % heads or odd:
             raise OptionError(
                 f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, do not make a valid model.",
-                "LAYERSxHEADSxWIDTH: WIDTH must be a multiple of HEADS, and even for marian; none of them may be 0.",
+                "LAYERSxHEADSxWIDTH: WIDTH must be a multiple of HEADS, of twice HEADS for llama, and even for marian; "
+                "none of them may be 0.",
             )
         if family in families:
             return layers, heads, width
@@ -91,6 +99,24 @@ def masked_model(
     return (_WITH_NEXT[config.model_type] if next_sentence else _CLASSES[config.model_type][2])(config)
 
 
+def causal_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
+    """A decoder with random weights, a causal language model; without dropout.
+
+    Args:
+        name: `gpt2-small`, `llama-tiny` and the like; without `new:`.
+        tokenizer: its vocabulary.
+        longest: tokens that it reads.
+        seed: of the weights.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.bos_token_id)
+    config = _config(name, _CAUSAL, len(tokenizer), longest, **ids)
+    torch.manual_seed(seed)
+    return _CLASSES[config.model_type][2](config)
+
+
 def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
     """A Marian model with random weights, one embedding for source, target and output.
 
@@ -116,7 +142,7 @@ def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
         OptionError: if there is no such model.
     """
     ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0} if name.startswith("marian") else {}
-    return _config(name, _MASKED | _TRANSLATORS, vocabulary, longest, **ids)
+    return _config(name, _MASKED | _CAUSAL | _TRANSLATORS, vocabulary, longest, **ids)
 
 
 def _config(
@@ -131,7 +157,8 @@ def _config(
         sizes["d_model"] = width
     else:
         sizes = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
-        sizes["intermediate_size"] = 4 * width
+        # GPT-2 has names of its own for these, which its configuration maps, but for the inner layers.
+        sizes["n_inner" if family == "gpt2" else "intermediate_size"] = 4 * width
     if family == "albert":
         sizes["embedding_size"] = 64 if name == "albert-tiny" else 128
     config: PreTrainedConfig = kind(vocab_size=vocabulary, max_position_embeddings=longest, **sizes, **settings, **ids)
@@ -181,6 +208,39 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
         model_max_length=longest,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
         **{f"{name}_token": token for name, token in _BERT.items()},
+    )
+
+
+def byte_tokenizer(texts: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerBase:
+    """A byte-level BPE vocabulary as GPT-2 has it, whose token for the end of texts stands before each of them, too.
+
+    Args:
+        texts: read once.
+        size: pieces, the 256 bytes and that token included; small texts may yield fewer.
+        longest: tokens that the model reads.
+
+    Raises:
+        OptionError: if `size` leaves no room for the bytes.
+    """
+    if size <= len(pre_tokenizers.ByteLevel.alphabet()):
+        raise OptionError(f"--model-args vocabulary {size} is too small for 256 bytes.", "8000 suits a small corpus.")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=[_END], initial_alphabet=alphabet, min_frequency=2, show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    number = (_END, tokenizer.token_to_id(_END))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{_END} $A", pair=f"{_END} $A {_END} $B", special_tokens=[number]
+    )
+    names = dict.fromkeys(("bos_token", "eos_token", "pad_token", "unk_token"), _END)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=longest,
+        model_input_names=["input_ids", "attention_mask"],
+        **names,
     )
 
 

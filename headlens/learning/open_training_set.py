@@ -11,10 +11,9 @@ from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError, counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes
-from headlens.learning.text_training import loaded_model, unknown_text_notes
+from headlens.learning.text_training import TextData, loaded_model, unknown_text_notes
 from headlens.learning.training_options import TEXT, TextOptions, TextTask, TrainingSetOptions
 from headlens.learning.training_set import TaskRows, TrainingSet, hold_out
-from headlens.learning.training_text import MaskedText, ParallelText, TextHalves
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tasks.classification import OwnClassification
@@ -172,7 +171,7 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     notes = embedded_notes(options.corpus, summary.sentences)
     with run.reporter.status("tokenizing"):
         training_set = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
-        assert isinstance(training_set.data, MaskedText | TextHalves | ParallelText)
+        assert isinstance(training_set.data, TextData)
         notes += unknown_text_notes(loaded, training_set.data, corpus.name)
     return OpenedTraining(loaded, training_set, notes, summary.sha256, fresh)
 

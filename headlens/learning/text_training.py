@@ -8,7 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
+from headlens.attention.sites import is_causal
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.encoded_corpus import UnknownTokens
 from headlens.corpora.encoding import SentenceEncoder
@@ -18,13 +20,38 @@ from headlens.files import output_errors
 from headlens.learning import objectives, training_text
 from headlens.learning.batch_sampler import epoch_batches
 from headlens.learning.loop import Evaluate, TrainingData
-from headlens.learning.new_models import PREFIX, marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
-from headlens.learning.training_options import BLOCK, TextOptions
+from headlens.learning.new_models import (
+    PREFIX,
+    byte_tokenizer,
+    causal_model,
+    marian_tokenizer,
+    masked_model,
+    translation_model,
+    wordpiece_tokenizer,
+)
+from headlens.learning.training_options import BLOCK, TextOptions, TextTask
 from headlens.models.language_outputs import next_logits, token_logits
 from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.models.model_options import Device
 from headlens.runs.run import Run
-from headlens.tasks.task_heads import with_masked_head
+from headlens.tasks.language_modeling import CausalLM
+from headlens.tasks.task_heads import with_masked_head, with_task_head
+
+TextData = training_text.MaskedText | training_text.CausalText | training_text.TextHalves | training_text.ParallelText
+
+
+_FITTING: dict[TextTask, str] = {
+    "translation": "an encoder-decoder",
+    "causal-lm": "a decoder",
+    "mlm": "an encoder",
+}
+
+
+def suited_task(model: PreTrainedModel) -> TextTask:
+    """Returns what a model of this kind learns of text."""
+    if model.config.is_encoder_decoder:
+        return "translation"
+    return "causal-lm" if is_causal(model) else "mlm"
 
 
 def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[LoadedModel, tuple[str, ...]]:
@@ -35,12 +62,18 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
         OptionError: if it cannot learn the task.
     """
     tokenizer = tokenizer_of(loaded)
-    if (options.task == "translation") != bool(loaded.model.config.is_encoder_decoder):
-        fitting = "a translation model" if options.task == "translation" else "an encoder-only model"
-        raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is not one.", "Give another model.")
+    suited = suited_task(loaded.model)
+    if options.task != suited:
+        raise OptionError(
+            f"--task {options.task} needs {_FITTING[options.task]}; {loaded.name} is {_FITTING[suited]}.",
+            f"Give another model, or --task {suited}.",
+        )
     if options.task == "translation":
         loaded.require_language("target")
         return loaded, ()
+    if options.task == "causal-lm":
+        headed = with_task_head(loaded, CausalLM(), seed)
+        return replace(loaded, model=headed.model), headed.fresh
     if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
     headed = with_masked_head(loaded, seed, next_sentence=options.next_sentence)
@@ -64,9 +97,7 @@ def block_length(loaded: LoadedModel, requested: int | None) -> int:
     return requested
 
 
-def read_data(
-    loaded: LoadedModel, corpus: Corpus, options: TextOptions, seed: int
-) -> training_text.MaskedText | training_text.TextHalves | training_text.ParallelText:
+def read_data(loaded: LoadedModel, corpus: Corpus, options: TextOptions, seed: int) -> TextData:
     """A corpus as the model reads it.
 
     Raises:
@@ -76,6 +107,9 @@ def read_data(
     tokenizer, longest = tokenizer_of(loaded), block_length(loaded, options.longest)
     if options.task == "translation":
         return replace(training_text.read_pairs(sentence_pairs(corpus), tokenizer, longest), pad_id=loaded.pad_id)
+    if options.task == "causal-lm":
+        blocks = training_text.read_stream(_texts(corpus), tokenizer, longest)
+        return training_text.CausalText(blocks, loaded.pad_id)
     masking = training_text.MaskedText(
         (),
         mask_id=int(tokenizer.mask_token_id or 0),
@@ -93,7 +127,7 @@ def read_data(
 
 
 def objective_of(options: TextOptions) -> objectives.Objective:
-    """Returns the training loss: label-smoothed cross-entropy for translation, masked-token cross-entropy for `mlm`.
+    """Returns the training loss: label-smoothed cross-entropy for translation, the plain one otherwise.
 
     With next sentences, the loss of telling whether the second half of a row follows the first is added.
     """
@@ -129,8 +163,9 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
         for indices in batches:
             inputs = objectives.moved(data.batch(indices, 0), device)
             labels = inputs["labels"]
-            # An encoder-decoder makes the inputs of its decoder from labels.
-            outputs = model(**{k: v for k, v in inputs.items() if k not in objectives.NO_ARGUMENTS})
+            # An encoder-decoder makes the inputs of its decoder from labels; others would compute a loss of their own.
+            left_out = (*objectives.NO_ARGUMENTS, *["labels"] * (not isinstance(data, training_text.ParallelText)))
+            outputs = model(**{k: v for k, v in inputs.items() if k not in left_out})
             logits = token_logits(outputs).float()
             counted = labels != IGNORED
             loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))
@@ -148,7 +183,7 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
 
 def unknown_text_notes(
     loaded: LoadedModel,
-    data: training_text.MaskedText | training_text.TextHalves | training_text.ParallelText,
+    data: TextData,
     name: str,
 ) -> list[str]:
     """What of a text the tokenizer does not know: a note for each side of which it is much.
@@ -215,6 +250,9 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
             both_sides = (side for pair in sentence_pairs(corpus) for side in pair)
             tokenizer = marian_tokenizer(both_sides, text.vocabulary, process_folder, longest)
             model: Any = translation_model(kind, tokenizer, longest, seed)
+        elif text.task == "causal-lm":
+            tokenizer = byte_tokenizer(_texts(corpus), text.vocabulary, longest)
+            model = causal_model(kind, tokenizer, longest, seed)
         else:
             tokenizer = wordpiece_tokenizer(_texts(corpus), text.vocabulary, longest)
             model = masked_model(kind, tokenizer, longest, seed, next_sentence=text.next_sentence)

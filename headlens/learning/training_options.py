@@ -21,8 +21,8 @@ from headlens.options import (
 )
 from headlens.tasks.task_options import DEFAULT_TASK, TaskData
 
-TextTask = Literal["mlm", "translation"]
-TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
+TextTask = Literal["mlm", "causal-lm", "translation"]
+TEXT: tuple[TextTask, ...] = ("mlm", "causal-lm", "translation")
 # Options of the examples of a task, which tasks of text do not look at.
 _OF_EXAMPLES = ("data", "columns", "text", "label", "min_words", "labels", "dev_data")
 _DEV_SHARE = Option(
@@ -37,7 +37,7 @@ BLOCK = 128  # tokens of a block of text by default
 
 @dataclass(frozen=True)
 class TextOptions(Checked):
-    """What of a text is learned: masked tokens (`mlm`), or the target side (`translation`).
+    """What of a text is learned: masked tokens (`mlm`), every token (`causal-lm`), or the target side (`translation`).
 
     `longest` counts the tokens of a block of text, or of a side of a pair; None is `BLOCK`, or what the model reads if
     that is less.

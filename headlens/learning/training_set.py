@@ -25,6 +25,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks import example_sources
 from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all
 from headlens.tasks.examples import TextExample
+from headlens.tasks.language_modeling import CausalLM
 from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import PreparedExample, Task, TaskBatch
@@ -256,8 +257,8 @@ class TrainingSet:
         Args:
             loaded: the model, with a head for that.
             corpus: what is learned.
-            held: what is measured on; None measures nothing. Of `mlm` texts that are longer than the longest are cut
-                into windows between words.
+            held: what is measured on; None measures nothing. Texts that are longer than the longest, but not
+                translations, are cut into windows between words.
             options: task, masking, longest texts.
             seed: of the masks.
 
@@ -267,7 +268,8 @@ class TrainingSet:
         """
         data = read_data(loaded, corpus, options, seed)
         two_sided = options.task == "translation"
-        task: Task = Translation(tokenizer=options.bleu_tokenizer) if two_sided else MaskedLM()
+        one_sided = CausalLM() if options.task == "causal-lm" else MaskedLM()
+        task: Task = Translation(tokenizer=options.bleu_tokenizer) if two_sided else one_sided
         task.notes(Reader.of(loaded))  # what cannot be measured is refused before anything is learned
         examples = None
         if held is not None:

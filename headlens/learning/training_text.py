@@ -1,4 +1,4 @@
-"""Text to train on: in blocks for masked language models, in halves for next sentences, in pairs for translation."""
+"""Text to train on: in blocks for language models, in halves for next sentences, in pairs for translation."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.learning.batch_sampler import Indices
 from headlens.learning.objectives import GUESSED, NEXT, places_to_guess
 from headlens.statistics.seeding import generator_of
+from headlens.tasks.reader import Reader
 
 # What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
 Order = Literal["random", "swapped"]
@@ -93,6 +94,31 @@ def _labelled(rows: Sequence[Ids], labels: Sequence[Ids], pad_id: int) -> dict[s
     }
 
 
+@dataclass(frozen=True)
+class CausalText:
+    """Blocks of text of which every token but the first is predicted from those before it.
+
+    Args:
+        blocks: ids of every block; every text in it begins with the special tokens that texts begin with.
+        pad_id: any id that the model can embed.
+    """
+
+    blocks: Sequence[Ids]
+    pad_id: int = 0
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Number of tokens of every block, special tokens included."""
+        return [len(block) for block in self.blocks]
+
+    def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
+        """`input_ids`, `attention_mask`, and as `labels` the next token of every one, -100 at the last."""
+        del epoch
+        rows = [self.blocks[index] for index in indices]
+        batch = _labelled(rows, [np.append(row[1:], IGNORED) for row in rows], self.pad_id)
+        return batch | {GUESSED: places_to_guess(batch["labels"])}
+
+
 def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Ids]:
     """Text in blocks of at most `length` tokens, special ones included; sentences follow each other without a break.
 
@@ -104,6 +130,22 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
     if (room := length - len(before) - len(after)) < 1:
         raise OptionError(f"--data-args longest {length} leaves no room for text.", "128 suits small models.")
     return [np.array([*before, *part, *after], dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
+
+
+def read_stream(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Ids]:
+    """Text in blocks of `length` tokens, each text after the special tokens that texts begin with.
+
+    Raises:
+        OptionError: if a block has no token to predict.
+        CorpusError: if there is no text.
+    """
+    if length < 2:
+        raise OptionError(f"--data-args longest {length} leaves no room for text.", "128 suits small models.")
+    reader = Reader(tokenizer)
+    stream = (part for text in texts if text.strip() for part in reader.beginning_and_text(text))
+    if not (parts := list(_groups(chain.from_iterable(stream), length))):
+        raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
+    return [np.array(part, dtype=np.int64) for part in parts if len(part) > 1 or len(parts) == 1]
 
 
 def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: int) -> list[list[int]]:

@@ -17,6 +17,7 @@ from headlens.tasks.classification import (
 )
 from headlens.tasks.example_parsers import (
     ClassLabels,
+    ContrastReader,
     EndingReader,
     ExampleReader,
     OwnLabels,
@@ -24,13 +25,15 @@ from headlens.tasks.example_parsers import (
     ScoreLabels,
     TextReader,
 )
+from headlens.tasks.language_modeling import CausalLM, Cloze, LogitDifference, MinimalPairs
 from headlens.tasks.masked import MaskedLM, TranslationLoss
 from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.task import Task
 from headlens.tasks.task_options import CLASS_TASKS, GLUE, OWN_CLASSES, ClassTask, Layout
 from headlens.tasks.translation import Translation
 
-PARAPHRASES = Path(__file__).parent / "data" / "paraphrases.tsv"
+DATA = Path(__file__).parent / "data"
+PARAPHRASES = DATA / "paraphrases.tsv"
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,25 @@ ENTRIES = (
         QuestionAnswering("squad2", no_answer=True), QuestionReader(no_answer=True), SQUAD.layouts, "rajpurkar/squad_v2"
     ),
     TaskEntry(MultipleChoice(), EndingReader(), ENDINGS, "allenai/swag:regular"),
+    TaskEntry(
+        MinimalPairs(),
+        ContrastReader(("good", "bad")),
+        (("good", "bad"), ("sentence_good", "sentence_bad"), ("sen", "wrong_sen")),  # ours, BLiMP, MultiBLiMP
+        default=DATA / "minimal_pairs.tsv",
+    ),
+    TaskEntry(
+        Cloze(),
+        ContrastReader(("context", "good", "bad")),
+        (("context", "good", "bad"), ("prompt", "right", "wrong")),
+        default=DATA / "name_copying.tsv",
+    ),
+    TaskEntry(
+        LogitDifference(),
+        TextReader(("prompt", "right", "wrong")),
+        (("prompt", "right", "wrong"), ("context", "good", "bad")),
+        default=DATA / "name_copying.tsv",
+    ),
+    TaskEntry(CausalLM(), TextReader(("text",)), SENTENCES, default=PARAPHRASES),
     TaskEntry(MaskedLM(), TextReader(("text",)), SENTENCES, "Salesforce/wikitext:wikitext-2-raw-v1", headerless=("1",)),
     TRANSLATION,
     replace(TRANSLATION, task=TranslationLoss()),

@@ -214,8 +214,8 @@ class ChoiceTask(Task):
     Records: `label`, `predicted` and `margin`, the score of the right candidate above the best other one.
     """
 
-    metrics = ("accuracy",)
-    columns = ("label", "predicted", "margin")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    columns: ClassVar[tuple[str, ...]] = ("label", "predicted", "margin")
 
     candidates: int  # of every example, one of which is right
     temperature: float = 1.0  # of the softmax over scores, for the loss

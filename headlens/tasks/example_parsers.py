@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,6 +79,22 @@ class TextReader(ExampleReader):
         label = None if self.labels is None else self.labels.read(row, columns["label"])
         unlabelled = self.labels is not None and label is None
         return None if unlabelled or not all(map(str.strip, texts)) else TextExample(str(row.number), texts, label)
+
+
+@dataclass(frozen=True)
+class ContrastReader(TextReader):
+    """Reads texts of which the last two are a right one and a wrong one, and puts these in an order that they draw.
+
+    So a model that prefers neither, or gives all examples the same answer, is right in about half of them.
+    """
+
+    def example(self, row: TaskRow, columns: Columns) -> TextExample | None:
+        """Returns the example of a row, whose label is the place of the right text; None if any text is empty."""
+        if (example := super().example(row, columns)) is None:
+            return None
+        *before, right, wrong = example.texts
+        swapped = zlib.crc32("\x1f".join(example.texts).encode()) & 1
+        return replace(example, texts=(*before, *((wrong, right) if swapped else (right, wrong))), label=float(swapped))
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Likelihood(Task):
     metrics = ("accuracy", "loss", "perplexity")
     reported = ("accuracy", "loss")  # perplexity is the exponential of the loss
     columns = ("nll", "tokens", "correct")
+    learned = "mlm"  # the task on which `headlens train` teaches what is measured
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """Computes accuracy, loss (nats per token) or perplexity under every weighting, (replicates,)."""
@@ -74,37 +75,58 @@ class Likelihood(Task):
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the records `nll` (nats), `tokens` and `correct` from the language model's logits, (n, 3)."""
-        logits, labels = self._logits(outputs, batch), batch.labels["labels"]
+        logits, labels = self._predictions(outputs, batch)
         predicted = labels != IGNORED  # (rows, length)
-        rows = predicted.nonzero()[:, 0].cpu()
+        examples = batch.example_of_row[predicted.nonzero()[:, 0].cpu()]
         # Few tokens of a row are predicted: only their logits are normalised.
         logits, labels = logits[predicted], labels[predicted]  # (tokens, vocabulary), (tokens,)
         surprise = torch.logsumexp(logits, dim=-1) - logits.gather(1, labels[:, None])[:, 0]
         tokens = torch.stack([surprise, torch.ones_like(surprise), logits.argmax(-1) == labels], dim=1)
-        return torch.zeros(len(predicted), 3, dtype=torch.float64).index_add_(0, rows, tokens.double().cpu()).numpy()
+        return torch.zeros(len(batch), 3, dtype=torch.float64).index_add_(0, examples, tokens.double().cpu()).numpy()
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the cross-entropy in nats, summed over the predicted tokens of an example: (n,)."""
-        logits, labels = self._logits(outputs, batch), batch.labels["labels"]
-        surprise = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
-        return surprise.view_as(labels).sum(dim=1)
+        rows = -row_log_likelihoods(*self._predictions(outputs, batch))
+        return rows.new_zeros(len(batch)).index_add(0, batch.example_of_row.to(rows.device), rows)
 
-    def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Returns the language model's logits, (rows, length, vocabulary).
-
-        Raises:
-            OptionError: if the outputs have none, or rows or length differ from those of the labels.
-        """
+    def _predictions(self, outputs: Any, batch: TaskBatch) -> tuple[Tensor, Tensor]:
+        """Returns logits, (rows, length, vocabulary), and the tokens that they are to predict, (rows, length)."""
         labels = batch.labels["labels"]
-        # Models with a second head for pre-training give the attribute another name.
-        name = "prediction_logits" if hasattr(outputs, "prediction_logits") else "logits"
-        logits = require_output(outputs, name, 3, self.name, "a language-model head")
-        if logits.shape[:2] != labels.shape:
-            raise OptionError(
-                f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
-                "Give a model with a language-model head.",
-            )
-        return logits
+        return language_logits(outputs, labels, self.name, self.learned), labels
+
+
+def row_log_likelihoods(logits: Tensor, labels: Tensor) -> Tensor:
+    """Sums log-probabilities in nats over the predicted tokens of every row, (rows,).
+
+    Args:
+        logits: (rows, length, vocabulary).
+        labels: ids of the tokens, -100 where none is predicted, (rows, length).
+    """
+    surprise = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
+    return -surprise.view_as(labels).sum(dim=1)
+
+
+def language_logits(outputs: Any, labels: Tensor, task: str, learned: str) -> Tensor:
+    """Returns the logits of a language model, (rows, length, vocabulary).
+
+    Args:
+        outputs: of the model.
+        labels: (rows, length).
+        task: name of the task, for errors.
+        learned: name of the task that such models are trained on.
+
+    Raises:
+        OptionError: if the outputs have none, or rows or length differ from those of the labels.
+    """
+    # Models with a second head for pre-training give the attribute another name.
+    name = "prediction_logits" if hasattr(outputs, "prediction_logits") else "logits"
+    logits = require_output(outputs, name, 3, task, "a language-model head", learned)
+    if logits.shape[:2] != labels.shape:
+        raise OptionError(
+            f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
+            "Give a model with a language-model head.",
+        )
+    return logits
 
 
 @dataclass(frozen=True)
@@ -196,6 +218,7 @@ class TranslationLoss(TranslationTask, Likelihood):
 
     name: str = "translation-loss"
     metrics = ("loss", "perplexity", "accuracy")
+    learned = "translation"
 
     def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
         """Gathers prepared examples as a batch whose inputs hold those of the decoder."""

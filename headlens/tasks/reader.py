@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
+from headlens.attention.sites import is_causal
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder
 
@@ -21,12 +22,14 @@ class TokenRow:
         segments: `token_type_ids`; empty where the model does not tell them apart.
         labels: label ids of every token, or of the decoder; empty for tasks without labels of tokens.
         spans: characters of the context that every token stands for, (-1, -1) for others; of questions only.
+        candidate: which of an example's candidates the row scores.
     """
 
     ids: tuple[int, ...]
     segments: tuple[int, ...] = ()
     labels: tuple[int, ...] = ()
     spans: tuple[tuple[int, int], ...] = ()
+    candidate: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Reader:
         max_unknown: share of unknown tokens from which data is refused; 1 refuses none.
         cuts: whether a sequence that is too long loses its end, as where every row of a test set needs a prediction.
         shortened: whether a limit below the model's own was asked for.
+        causal: whether the model is a decoder that sees no token after the one it reads.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -54,6 +58,7 @@ class Reader:
     target_limit: int | None = None
     cuts: bool = False
     shortened: bool = False
+    causal: bool = False
 
     @classmethod
     def of(
@@ -88,6 +93,7 @@ class Reader:
             decoder_start_id=loaded.decoder_start_id if generates else None,
             order=OutputOrder.of(loaded, labels, outputs),
             shortened=max_length is not None and limit == max_length,
+            causal=is_causal(loaded.model),
         )
 
     @property
@@ -121,6 +127,20 @@ class Reader:
         options = {"return_attention_mask": False, "return_token_type_ids": segments, "verbose": False, **options}
         encoding: BatchEncoding = self.tokenizer(text, second, **options)
         return encoding
+
+    def beginning_and_text(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Tokenises a text for a decoder: the special tokens before it, and its own tokens.
+
+        Where the tokenizer puts none before a text, its token for the beginning of texts is taken, or that for their
+        end, with which decoders without the former were trained to begin (GPT-2). What it puts behind is left out.
+        """
+        encoding = self.encode(text, return_special_tokens_mask=True)
+        ids, special = tuple(encoding["input_ids"]), encoding["special_tokens_mask"]
+        before = next((place for place, flag in enumerate(special) if not flag), len(ids))
+        behind = next((place for place, flag in enumerate(reversed(special)) if not flag), 0)
+        known = (getattr(self.tokenizer, f"{name}_token_id", None) for name in ("bos", "eos"))
+        first = ids[:before] or tuple(number for number in known if number is not None)[:1]
+        return first, ids[before : len(ids) - behind]
 
     def target(self, text: str) -> tuple[int, ...]:
         """Returns the token ids of a target text, such as a translation, with the tokenizer's special tokens."""

@@ -23,7 +23,14 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 Floats = npt.NDArray[np.float64]
 # What a model needs on top: which of transformers' automatic classes makes one for the task.
 HeadKind = Literal[
-    "sequence-classification", "multiple-choice", "question-answering", "masked-lm", "seq2seq-lm", "embedding"
+    "sequence-classification",
+    "multiple-choice",
+    "question-answering",
+    "masked-lm",
+    "causal-lm",
+    "language-model",  # causal-lm of decoders, masked-lm of encoders
+    "seq2seq-lm",
+    "embedding",
 ]
 # Columns of records that change with every change of a model, while answers stay.
 _READ_BY_LOSSES = frozenset({"nll", "margin"})
@@ -68,6 +75,11 @@ class TaskBatch:
 
     def __len__(self) -> int:
         return len(self.prepared)
+
+    @property
+    def example_of_row(self) -> Tensor:
+        """Which of the examples every row of input is of, (rows,), on the CPU."""
+        return torch.repeat_interleave(torch.tensor([len(p.rows) for p in self.prepared]))
 
     @property
     def with_labels(self) -> dict[str, Tensor]:
@@ -289,7 +301,7 @@ class Task(ABC):
         return {name: self.value(records, weights, name) for name in self.metrics}
 
 
-def require_output(outputs: Any, name: str, dimensions: int, task: str, head: str) -> Tensor:
+def require_output(outputs: Any, name: str, dimensions: int, task: str, head: str, learned: str = "") -> Tensor:
     """Returns a tensor of a model's outputs, in float32 at least.
 
     Args:
@@ -298,6 +310,7 @@ def require_output(outputs: Any, name: str, dimensions: int, task: str, head: st
         dimensions: number of dimensions that the tensor must have.
         task: name of the task, for errors.
         head: what a model that has this output has, for errors.
+        learned: name of the task that models are trained on for this one, where it is another.
 
     Raises:
         OptionError: if the outputs have none, or one of another shape.
@@ -307,7 +320,7 @@ def require_output(outputs: Any, name: str, dimensions: int, task: str, head: st
         actual = f"{name} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"no {name}"
         raise OptionError(
             f"The task {task} needs a model with {head}; this one gives {actual}.",
-            f"Give a model that was trained for it, or train one: headlens train MODEL --task {task}.",
+            f"Give a model that was trained for it, or train one: headlens train MODEL --task {learned or task}.",
         )
     # Softmaxes and sums of half precision would lose what tells candidates apart.
     return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output

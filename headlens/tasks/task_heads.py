@@ -14,13 +14,14 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.attention.model_normalizer import restore_attention
-from headlens.attention.sites import find_sites
+from headlens.attention.sites import is_causal
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
 from headlens.models.checkpoint_weights import is_optional, model_part
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder, output_names
 from headlens.tasks.classification import OwnClassification
+from headlens.tasks.language_modeling import check_causal
 from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left
 
@@ -29,9 +30,11 @@ _MAPPINGS: dict[str, Any] = {
     "multiple-choice": transformers.MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
     "question-answering": transformers.MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     "masked-lm": transformers.MODEL_FOR_MASKED_LM_MAPPING,
+    "causal-lm": transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
     "pre-training": transformers.MODEL_FOR_PRETRAINING_MAPPING,
     "embedding": transformers.MODEL_MAPPING,
 }
+LANGUAGE_HEADS = ("masked-lm", "causal-lm", "language-model")
 # Heads whose outputs another of them would be taken for.
 _OUTPUTS: set[str] = {"sequence-classification", "multiple-choice", "question-answering"}
 # Labels that models with a head for next sentences (BERT), or for the order of sentences (ALBERT), ask for.
@@ -142,10 +145,10 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
         raise _without_head(loaded, task)
     if "sequence-classification" in kinds:
         _order_of(loaded, task)
-    decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
+    reads_one_way = task.head in LANGUAGE_HEADS and is_causal(model)
     if (
-        decodes
-        and task.head in _MAPPINGS.keys() - {"embedding"}
+        (model.config.is_encoder_decoder or reads_one_way)
+        and task.head in {*_MAPPINGS, *LANGUAGE_HEADS} - {"embedding"}
         and not isinstance(model, _kind(model, task.head) or ())
     ):
         raise _without_head(loaded, task)
@@ -156,7 +159,8 @@ def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
     # No other than a model with such a class, and for masked words with a mask token, can be trained for the task.
     masks = task.head != "masked-lm" or getattr(loaded.tokenizer, "mask_token_id", None) is not None
     trainable = masks and _kind(loaded.model, task.head) is not None
-    advice += f", or train it: headlens train {loaded.name} --task {task.name}." if trainable else "."
+    learned = "causal-lm" if is_causal(loaded.model) and task.head in LANGUAGE_HEADS else task.name
+    advice += f", or train it: headlens train {loaded.name} --task {learned}." if trainable else "."
     if not trainable:
         advice += f" {loaded.name} cannot be trained for it" + ("." if masks else ": its tokenizer has no mask token.")
     return OptionError(
@@ -166,16 +170,20 @@ def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
 
 def _kind(model: PreTrainedModel, head: str) -> type[PreTrainedModel] | None:
     """Returns the class of transformers with such a head for models of this kind; None if there is none."""
+    if head == "language-model":
+        head = "causal-lm" if is_causal(model) else "masked-lm"
     kind: type[PreTrainedModel] | None = _MAPPINGS.get(head, {}).get(type(model.config), None)
     return kind
 
 
 def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:
+    if head == "causal-lm":
+        check_causal(task, causal=is_causal(loaded.model))
     if (kind := _kind(loaded.model, head)) is None:
         raise OptionError(
             f"--task {task} needs a {head} head, and transformers has none for {loaded.model.config.model_type} models "
             f"such as {loaded.name}.",
-            "Give BERT, ALBERT, RoBERTa or the like.",
+            "Give a decoder such as GPT-2." if head == "causal-lm" else "Give BERT, ALBERT, RoBERTa or the like.",
         )
     return kind
 

@@ -87,11 +87,15 @@ CLASS_TASKS = (
 )
 OWN_CLASSES = "classification"  # of data whose classes no task here has
 # Tasks of other kinds, which headlens.tasks.catalogue describes; it takes seconds to import.
-_ON_TEXT = ("mlm", "translation", "translation-loss")
+_ON_TEXT = ("mlm", "causal-lm", "translation", "translation-loss")
 _GLUE = tuple(task.name for task in CLASS_TASKS)
-_ON_EXAMPLES = (OWN_CLASSES, *_GLUE, "stsb", "squad", "squad2", "swag", "similarity", "paraphrase")
+_OF_LANGUAGE_MODELS = ("minimal-pairs", "cloze", "logit-difference")
+_ON_EXAMPLES = (
+    *(OWN_CLASSES, *_GLUE, "stsb", "squad", "squad2", "swag", "similarity", "paraphrase"),
+    *_OF_LANGUAGE_MODELS,
+)
 TASK_NAMES = (*_ON_TEXT, *_ON_EXAMPLES)
-CHOICES = ("swag", "paraphrase")  # tasks that choose among candidates
+CHOICES = ("swag", "paraphrase", "minimal-pairs", "cloze")  # tasks that choose among candidates
 DEFAULT_TASK = "paraphrase"
 
 
@@ -113,6 +117,9 @@ def task_name(given: object) -> str:
 
 # Metrics of tasks of which a lower value is better; of all others a higher one is.
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
+LOGIT_DIFFERENCE = "logit_difference"
+# Metrics without an upper end.
+NO_UPPER_END = LOWER_IS_BETTER | {LOGIT_DIFFERENCE}
 # Metrics of tasks that go to 100.
 OF_A_HUNDRED = frozenset({"bleu", "chrf"})
 
@@ -121,13 +128,13 @@ def usual_margin(metric: str, baseline: float) -> float:
     """Returns the default of the smallest loss that matters.
 
     One point: .01 of what goes to 1, such as accuracy, F1, exact match and correlations, and 1 of what goes to 100
-    (BLEU, chrF). Of losses and perplexities, which have no upper end, 1 % of the baseline.
+    (BLEU, chrF). Of losses, perplexities and differences of logits, which have no upper end, 1 % of the baseline.
 
     Args:
         metric: of a task.
         baseline: its value with all heads.
     """
-    if metric in LOWER_IS_BETTER:
+    if metric in NO_UPPER_END:
         return abs(baseline) / 100
     return 1.0 if metric in OF_A_HUNDRED else 0.01
 

@@ -160,7 +160,8 @@ def test_stacks_and_models_that_cannot_be(wordpiece_tokenizer: PreTrainedTokeniz
         train_gates(loaded, training_set, 0.1, GateOptions(gates=("cross",)))
     with pytest.raises(OptionError, match="--training-args freeze decoder"):
         train_gates(loaded, training_set, 0.1, GateOptions(freeze=("decoder",)))
-    other = LoadedModel("tiny", build("Qwen3NextModel", layer_types=["full_attention"] * 2, num_hidden_layers=2), wordpiece_tokenizer, None)
+    gated = build("Qwen3NextModel", layer_types=["full_attention"] * 2, num_hidden_layers=2)
+    other = LoadedModel("tiny", gated, wordpiece_tokenizer, None)
     with pytest.raises(UnsupportedModelError, match="something else with the output of its heads"):
         train_gates(other, training_set, 0.1)
 

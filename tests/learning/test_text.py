@@ -6,13 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from saved import build
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.learning.new_models import marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
-from headlens.learning.objectives import IGNORED
-from headlens.learning.training_text import MaskedText, read_blocks, read_pairs
+from headlens.learning.objectives import IGNORED, MaskedTokenLoss
+from headlens.learning.training_text import CausalText, MaskedText, read_blocks, read_pairs, read_stream
 
 TEXTS = [example.source.text for example in demo_corpus()]
 
@@ -58,6 +60,35 @@ def test_marian_pieces_go_both_ways(marian: PreTrainedTokenizerBase) -> None:
 def test_vocabularies_that_cannot_be(make: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--model-args vocabulary 5 is too small"):
         wordpiece_tokenizer(TEXTS, 5) if make == "wordpiece" else marian_tokenizer(TEXTS, 5, tmp_path)
+
+
+def test_streams_hold_all_the_text_in_order(pieces: PreTrainedTokenizerBase) -> None:
+    """Every text after the token that texts begin with; the next token of each is its label."""
+    blocks = read_stream(TEXTS, pieces, 24)
+    assert {len(b) for b in blocks[:-1]} == {24}
+    stream = [i for text in TEXTS for i in pieces(text)["input_ids"][:-1]]  # [CLS], but no [SEP]
+    whole = np.concatenate(blocks).tolist()
+    assert whole == stream[: len(whole)]
+    assert len(stream) - len(whole) <= 1, "a single token at the end has nothing to predict"
+    batch = CausalText(blocks, pieces.pad_token_id).batch([0, len(blocks) - 1], 0)
+    for row, block in enumerate((blocks[0], blocks[-1])):
+        assert batch["labels"][row, : len(block)].tolist() == [*block[1:], -100]
+        assert set(batch["labels"][row, len(block) :].tolist()) <= {-100}
+    with pytest.raises(OptionError, match="--data-args longest 1"):
+        read_stream(TEXTS, pieces, 1)
+    with pytest.raises(CorpusError, match="no text"):
+        read_stream([" "], pieces, 24)
+
+
+def test_causal_text_has_the_loss_of_transformers(pieces: PreTrainedTokenizerBase) -> None:
+    model = build("GPT2LMHeadModel", len(pieces))
+    data = CausalText(read_stream(TEXTS[:9], pieces, 16), pieces.pad_token_id)
+    batch = data.batch([0, 1, len(data.blocks) - 1], 0)
+    with torch.no_grad():
+        total = float(MaskedTokenLoss().loss(model, batch))
+        known = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+        expected = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=known).loss
+    assert total / float((batch["labels"] != -100).sum()) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_blocks_hold_all_the_text_in_order(pieces: PreTrainedTokenizerBase) -> None:

@@ -45,6 +45,31 @@ ROW_ANSWERS = {"text": ["Cats"], "answer_start": [0]}
 SWAG_HEADER = "video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
 # Task, name of the file, its content, and the first example.
 FILES: dict[str, tuple[str, str, str, TaskExample]] = {
+    "causal-lm": ("causal-lm", "text.txt", "A film. \n\nIt ends.\n", TextExample("1", ("A film. ",))),
+    "blimp": (
+        "minimal-pairs",
+        "agreement.jsonl",
+        '{"sentence_good": "Cats sleep.", "sentence_bad": "Cats sleeps.", "UID": "agreement"}\n',
+        TextExample("1", ("Cats sleep.", "Cats sleeps."), 0),
+    ),
+    "multiblimp": (
+        "minimal-pairs",
+        "de.tsv",
+        "sen\twrong_sen\nEr geht.\tEr gehst.\n",
+        TextExample("1", ("Er gehst.", "Er geht."), 1),
+    ),
+    "cloze": (
+        "cloze",
+        "c.csv",
+        "context,good,bad\nIt rains,hard,desk\n",
+        TextExample("1", ("It rains", "desk", "hard"), 1),
+    ),
+    "ioi": (
+        "logit-difference",
+        "ioi.tsv",
+        "prompt\tright\twrong\nAnn and Bob met, and Bob saw\tAnn\tBob\n",
+        TextExample("1", ("Ann and Bob met, and Bob saw", "Ann", "Bob")),
+    ),
     "sst2": ("sst2", "dev.tsv", 'sentence\tlabel\na "fine" film \t1\n', TextExample("1", ('a "fine" film ',), 1)),
     "classification": (
         "classification",

@@ -40,12 +40,19 @@ def test_every_task_finds_its_class(headed: Any) -> None:
         "multiple-choice": "BertForMultipleChoice",
         "question-answering": "BertForQuestionAnswering",
         "masked-lm": "BertForMaskedLM",
+        "language-model": "BertForMaskedLM",
         "embedding": "BertModel",
     }
     for name, entry in CATALOGUE.items():
         if entry.task.head == "seq2seq-lm":
             with pytest.raises(OptionError, match=f"--task {name} needs a seq2seq-lm head, .* none for bert models"):
                 headed(build("BertModel", WORDS), entry.task)
+            continue
+        if entry.task.head == "causal-lm":
+            with pytest.raises(OptionError, match=f"--task {name} is for decoders such as GPT-2"):
+                headed(build("BertModel", WORDS), entry.task)
+            for decoder in ("GPT2Model", "GPT2LMHeadModel"):
+                assert type(headed(build(decoder, WORDS), entry.task).model).__name__ == "GPT2LMHeadModel"
             continue
         found = headed(build("BertForTokenClassification", WORDS, num_hidden_layers=1), entry.task).model
         assert type(found).__name__ == names[entry.task.head]

@@ -34,7 +34,7 @@ from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import answer_shares, same_answer_text
-from headlens.tasks.task_options import LOWER_IS_BETTER
+from headlens.tasks.task_options import LOWER_IS_BETTER, NO_UPPER_END
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     if not has_numbers(rows, "delta"):
         return None
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
-    unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
+    unbounded, lower = (set(rows["metric"]) <= names for names in (NO_UPPER_END, LOWER_IS_BETTER))
     margin = float_column(rows, "margin")
     # A loss may explode without a head; of other metrics a large change is what is looked for. Changes far below the
     # margin must not look as if they mattered.
@@ -118,7 +118,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         f"change in {metric}",
         rows,
         "delta",
-        _LOWER if unbounded else _HIGHER,
+        _LOWER if lower else _HIGHER,
         with_outliers=not unbounded,
         least=float(np.max(margin, where=np.isfinite(margin), initial=0.0)),
     )

@@ -23,7 +23,6 @@ from headlens.analyses.ablate.scorers import (
     RelevanceEstimator,
 )
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
-from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError, counted
 from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head

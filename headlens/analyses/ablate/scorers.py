@@ -209,6 +209,7 @@ _TARGETS: dict[HeadKind, type[targets.Target]] = {
     "multiple-choice": targets.PredictedChoice,
     "question-answering": targets.AnswerSpanTarget,
     "seq2seq-lm": targets.EveryPosition,
+    "causal-lm": targets.EveryPosition,
     "embedding": targets.OwnEmbedding,
 }
 
@@ -221,7 +222,9 @@ def task_target(task: Task, reader: Reader) -> targets.Target:
     """
     if isinstance(task, SentenceSimilarity):
         return targets.SimilarityTarget()
-    if task.head != "masked-lm":
+    if task.head == "language-model" and reader.causal:
+        return targets.EveryPosition()
+    if task.head in _TARGETS:
         return _TARGETS[task.head]()
     mask_id = reader.tokenizer.mask_token_id
     if mask_id is None:

@@ -43,7 +43,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
-from headlens.tasks.task_options import CHOICES, LOWER_IS_BETTER, OF_A_HUNDRED, guess_text
+from headlens.tasks.task_options import CHOICES, NO_UPPER_END, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ _CONTROL_LOOKS = {
     "dropped": ("diagonal masked", style.VERMILION),
 }
 _LAYER_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
-UNBOUNDED = LOWER_IS_BETTER | OF_A_HUNDRED
+UNBOUNDED = NO_UPPER_END | OF_A_HUNDRED
 _NO_DIFFERENCE = pd.DataFrame([dict.fromkeys(VALUES, 0.0)])
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17

@@ -16,8 +16,8 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
 from headlens.findings.result_notes import were, without_advice
-from headlens.interventions.compacting import can_cut
 from headlens.heads import STACKS
+from headlens.interventions.compacting import can_cut
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.gate_options import GateOptions
 from headlens.learning.hyperparameters import TrainingOptions, learning_rate

@@ -27,6 +27,15 @@ from headlens.options import (
 from headlens.shared_options import OutputOptions
 from headlens.tasks.task_options import TaskData
 
+_OF_EXAMPLE = declared_options(TaskData)["task"]
+_TASK = replace(
+    _OF_EXAMPLE,
+    hint=str | None,
+    default=None,
+    option=replace(_OF_EXAMPLE.option, shown="mlm, or what a new model is made for"),
+)
+# What new models of a family learn where no task is named.
+_OF_NEW = {"new:gpt2-": "causal-lm", "new:llama-": "causal-lm", "new:marian-": "translation"}
 _ON_TEXT = (*TEXT, "translation-loss")
 _NORMALIZER = Option(
     "Function that turns scores into attention weights: softmax, entmax15, sparsemax or entmax:ALPHA, or "
@@ -69,7 +78,7 @@ class FineTuneRequest(Checked):
         if self.data.task in _ON_TEXT:
             raise OptionError(
                 f"--task {self.data.task} is not trained on examples, but on text.",
-                "Train it with --task mlm or --task translation, and --corpus.",
+                "Train it with --task mlm, causal-lm or translation, and --corpus.",
             )
         if self.attention is not None:
             parse_normalizer(self.attention)
@@ -81,7 +90,7 @@ class TrainRequest(Checked):
 
     # The command trains masked tokens where no task is named; the examples of others are options of it, too.
     OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
-        replace(declared_options(TaskData)["task"], default="mlm"),
+        _TASK,
         DeclaredOption("longest", int | None, None, shared_options.LONGEST),
     )
 
@@ -113,7 +122,8 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     Raises:
         OptionError: for options that the task would not look at.
     """
-    task = values.get("task") or "mlm"
+    model = str(values.get("model", ""))
+    task = values.get("task") or next((name for kind, name in _OF_NEW.items() if model.startswith(kind)), "mlm")
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
     declared = declared_options(TrainRequest, FineTuneRequest)
     if task in TEXT:

@@ -1,0 +1,372 @@
+"""Tasks of language models: text of which every token is predicted, and choices between texts that differ little."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from headlens.corpora.batches import IGNORED, padded
+from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
+from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.text import split_words
+from headlens.errors import OptionError
+from headlens.statistics import weighted_means
+from headlens.tasks.classification import ChoiceTask
+from headlens.tasks.examples import TaskExample, texts_of
+from headlens.tasks.masked import Likelihood, language_logits, row_log_likelihoods
+from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns
+from headlens.tasks.task_options import LOGIT_DIFFERENCE
+
+# Tokens of a window, for models that read more.
+WINDOW = 1024
+_NO_FIRST = "The tokenizer has no token for the beginning of texts: the first token of every text is not predicted."
+
+
+def next_tokens(outputs: Any, batch: TaskBatch, task: str) -> tuple[Tensor, Tensor]:
+    """Returns logits, (rows, length, vocabulary), and the tokens that they predict, (rows, length).
+
+    The logits of a decoder predict the token after the one that it reads: both are one shorter than the rows then.
+    """
+    labels = batch.labels["labels"]
+    causal = batch.reader.causal
+    logits = language_logits(outputs, labels, task, "causal-lm" if causal else "mlm")
+    return (logits[:, :-1], labels[:, 1:]) if causal else (logits, labels)
+
+
+def predicted_row(first: tuple[int, ...], ids: tuple[int, ...], start: int = 0, candidate: int = 0) -> TokenRow:
+    """Returns a row whose tokens from `start` on are predicted; the very first of a row never is.
+
+    Args:
+        first: what stands before the text.
+        ids: of the text.
+        start: place in the text of the first token that is predicted.
+        candidate: see `TokenRow`.
+    """
+    known = max(len(first) + start, 1)
+    row = first + ids
+    return TokenRow(row, labels=(IGNORED,) * known + row[known:], candidate=candidate)
+
+
+def windows(first: tuple[int, ...], ids: tuple[int, ...], size: int) -> Iterator[TokenRow]:
+    """Yields windows of a text, in which every token is predicted once; all begin with `first`.
+
+    The next window begins half a window later: what it predicts has half a window before it, the first one excepted.
+
+    Args:
+        first: special tokens that texts begin with.
+        ids: of the text.
+        size: most tokens of a window.
+    """
+    room = size - len(first)
+    done = 0
+    while done < len(ids):
+        end = min(len(ids), room if not done else done + max(1, room // 2))
+        start = max(0, end - room)
+        yield predicted_row(first, ids[start:end], done - start)
+        done = end
+
+
+def check_causal(task: str, *, causal: bool) -> None:
+    """Refuses a model that is no decoder.
+
+    Raises:
+        OptionError: its tokens see what comes after them, so that predicting the next one shows nothing.
+    """
+    if not causal:
+        raise OptionError(
+            f"--task {task} is for decoders such as GPT-2; the tokens of this model see those after them.",
+            "Give a decoder, or use --task mlm or minimal-pairs for a masked language model.",
+        )
+
+
+@dataclass(frozen=True)
+class CausalLM(Likelihood):
+    """How well a decoder predicts the next token of a text; a long text is read in overlapping windows.
+
+    Args:
+        name: name of the task.
+        window: most tokens of a window, where the model reads more.
+    """
+
+    name: str = "causal-lm"
+    window: int = WINDOW
+    metrics = ("loss", "perplexity", "accuracy")
+    head: ClassVar[HeadKind] = "causal-lm"
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """Tokenises a text as one row for each window, see `windows`; no row if there is nothing to predict.
+
+        Raises:
+            OptionError: if the model is no decoder.
+        """
+        check_causal(self.name, causal=reader.causal)
+        first, ids = reader.beginning_and_text(texts_of(example)[0])
+        rows = tuple(windows(first, ids, min(self.window, reader.limit or self.window)))
+        return rows if any(label != IGNORED for row in rows for label in row.labels) else ()
+
+    def notes(self, reader: Reader) -> list[str]:
+        """Returns a note where first tokens are not predicted."""
+        return [] if reader.beginning_and_text("a")[0] else [_NO_FIRST]
+
+    def arguments(self, model: Any) -> dict[str, Any]:
+        """Returns `use_cache`, False: every text is read at once."""
+        del model
+        return {"use_cache": False}
+
+    def _predictions(self, outputs: Any, batch: TaskBatch) -> tuple[Tensor, Tensor]:
+        return next_tokens(outputs, batch, self.name)
+
+
+class LikelihoodChoice(ChoiceTask):
+    """Base of tasks that choose the text which a language model finds likeliest.
+
+    The score of a candidate is the sum of the log-probabilities of its tokens in nats, without a norm for its length.
+    Of a masked language model these are pseudo-log-likelihoods: a token is predicted with itself and what follows of
+    its word masked (Kauf and Ivanova 2023), in a row of input for each token.
+    """
+
+    candidates = 2
+    head: ClassVar[HeadKind] = "language-model"
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """Tokenises the candidates; no row is returned if one is too long.
+
+        Raises:
+            OptionError: if an encoder's tokenizer has no mask token.
+        """
+        rows = [
+            tuple(self._rows(example.id, before, text, number, reader))
+            for number, (before, text) in enumerate(self._texts(example))
+        ]
+        fit = all(rows) and all(reader.fits(len(row.ids)) for row in itertools.chain(*rows))
+        return tuple(itertools.chain(*rows)) if fit else ()
+
+    @abstractmethod
+    def _texts(self, example: TaskExample) -> list[tuple[str, str]]:
+        """Returns what stands before each candidate and is not predicted, and the candidate."""
+
+    def _rows(self, key: str, before: str, text: str, candidate: int, reader: Reader) -> Iterator[TokenRow]:
+        if reader.causal:
+            first, ids = reader.beginning_and_text(before + text)
+            start = common_length(reader.beginning_and_text(before)[1], ids) if before else 0
+            if start < len(ids):
+                yield predicted_row(first, ids, start, candidate)
+            return
+        sequence = encoded(key, before + text, reader)
+        if sequence is not None:
+            yield from masked_rows(sequence, len(before), candidate, reader)
+
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+        """Returns ids of the tokens to predict as `labels`, -100 at all other places: (rows, length)."""
+        del reader
+        return {"labels": padded([row.labels for p in prepared for row in p.rows], IGNORED).to(device)}
+
+    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Computes the mean of `losses` over the batch, a scalar: that of the model is of all candidates."""
+        return self.losses(outputs, batch).mean()
+
+    def arguments(self, model: Any) -> dict[str, Any]:
+        """Returns `use_cache`, False, for decoders: every text is read at once."""
+        return {} if "use_cache" not in vars(model.config) and not model.can_generate() else {"use_cache": False}
+
+    def notes(self, reader: Reader) -> list[str]:
+        """Returns how masked language models score texts, or a note where first tokens are not predicted."""
+        if not reader.causal:
+            return [
+                "Texts are scored by pseudo-log-likelihood: each token is predicted with itself and what follows of "
+                "its word masked (Kauf and Ivanova 2023)."
+            ]
+        return [] if reader.beginning_and_text("a")[0] else [_NO_FIRST]
+
+    def _scores(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Computes the log-likelihood of every candidate in nats, (n, candidates)."""
+        rows = row_log_likelihoods(*next_tokens(outputs, batch, self.name))
+        number = torch.tensor([row.candidate for p in batch.prepared for row in p.rows])
+        places = (batch.example_of_row * self.candidates + number).to(rows.device)
+        return rows.new_zeros(len(batch) * self.candidates).index_add(0, places, rows).view(-1, self.candidates)
+
+
+@dataclass(frozen=True)
+class MinimalPairs(LikelihoodChoice):
+    """Which of two sentences that differ in one thing is the right one (BLiMP, Warstadt et al. 2020).
+
+    Args:
+        name: name of the task.
+    """
+
+    name: str = "minimal-pairs"
+
+    def _texts(self, example: TaskExample) -> list[tuple[str, str]]:
+        return [("", text) for text in texts_of(example)]
+
+
+@dataclass(frozen=True)
+class Cloze(LikelihoodChoice):
+    """Which of two continuations follows a context; `acc_norm` compares log-likelihoods by byte of the continuation.
+
+    Args:
+        name: name of the task.
+    """
+
+    name: str = "cloze"
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "acc_norm")
+    columns: ClassVar[tuple[str, ...]] = ("label", "predicted", "margin", "predicted_by_bytes")
+
+    def _texts(self, example: TaskExample) -> list[tuple[str, str]]:
+        context, *endings = texts_of(example)
+        return [(context, joined(context, ending)) for ending in endings]
+
+    def read(self, outputs: Any, batch: TaskBatch) -> Floats:
+        """Computes the records `label`, `predicted`, `margin` and `predicted_by_bytes`, (n, 4)."""
+        scores = self._scores(outputs, batch)
+        sizes = [[len(text.encode()) for _, text in self._texts(example)] for example in batch.examples]
+        by_bytes = scores / torch.tensor(sizes, dtype=scores.dtype, device=scores.device)
+        return np.column_stack((super().read(outputs, batch), record_columns(by_bytes.argmax(dim=1))))
+
+    def right(self, records: Floats, metric: str) -> Floats:
+        """Returns 1 for every example whose right continuation is chosen, else 0, (n,)."""
+        right: Floats = (records[:, 0] == records[:, 3 if metric == "acc_norm" else 1]).astype(np.float64)
+        return right
+
+    def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
+        """Computes the share of right choices under every weighting, (replicates,)."""
+        return weighted_means.mean(self.right(records, metric), weights)
+
+
+@dataclass(frozen=True)
+class LogitDifference(Task):
+    """By how much the logit of the right next token is above that of a wrong one (Wang et al. 2023).
+
+    Texts of an example are the prompt, the right answer and the wrong one, of one token each.
+
+    Records: `difference` of the logits at the last token of the prompt.
+
+    Args:
+        name: name of the task.
+    """
+
+    name: str = "logit-difference"
+    metrics = (LOGIT_DIFFERENCE, "accuracy")
+    columns = ("difference",)
+    head: ClassVar[HeadKind] = "causal-lm"
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """Tokenises the prompt as one row, with the two answers as labels; no row if it is too long.
+
+        Raises:
+            OptionError: if the model is no decoder, or an answer is not one token of its own.
+        """
+        check_causal(self.name, causal=reader.causal)
+        prompt, *answers = texts_of(example)
+        first, ids = reader.beginning_and_text(prompt)
+        labels = []
+        for answer in answers:
+            _, whole = reader.beginning_and_text(prompt + joined(prompt, answer))
+            if whole[:-1] != ids:
+                raise OptionError(
+                    f"The answer {answer!r} of example {example.id} is not one token of its own after its prompt: "
+                    f"{' '.join(reader.tokenizer.convert_ids_to_tokens(list(whole[common_length(ids, whole) :])))}.",
+                    "Give answers of one token, or use --task cloze.",
+                )
+            labels.append(whole[-1])
+        if labels[0] == labels[1]:
+            raise OptionError(
+                f"Both answers of example {example.id} are the same token.", "Give two different answers."
+            )
+        return (TokenRow(first + ids, labels=tuple(labels)),) if reader.fits(len(first + ids)) else ()
+
+    def read(self, outputs: Any, batch: TaskBatch) -> Floats:
+        """Computes the record `difference` from the logits at the last token of every prompt, (n, 1)."""
+        return record_columns(self._differences(outputs, batch))
+
+    def _differences(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        attended = batch.inputs["attention_mask"]
+        logits = language_logits(outputs, attended, self.name, "causal-lm")
+        answers = torch.tensor([p.rows[0].labels for p in batch.prepared], device=logits.device)
+        last = logits[torch.arange(len(batch), device=logits.device), attended.sum(dim=1) - 1]  # (n, vocabulary)
+        right, wrong = last.gather(1, answers).unbind(dim=1)
+        return right - wrong
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Computes the cross-entropy of the right answer among the two in nats, (n,)."""
+        return softplus(-self._differences(outputs, batch))
+
+    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Computes the mean of `losses` over the batch, a scalar."""
+        return self.losses(outputs, batch).mean()
+
+    def arguments(self, model: Any) -> dict[str, Any]:
+        """Returns `use_cache`, False: every prompt is read at once."""
+        del model
+        return {"use_cache": False}
+
+    def right(self, records: Floats, metric: str) -> Floats | None:
+        """Returns 1 where the right answer has the higher logit, else 0, (n,); None unless `metric` is accuracy."""
+        return (records[:, 0] > 0).astype(np.float64) if metric == "accuracy" else None
+
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
+        """Returns what guessing gives: no difference, and half of the answers."""
+        del records, labels
+        return 0.5 if metric == "accuracy" else 0.0
+
+    def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
+        """Computes the mean difference, or the share of right answers, under every weighting, (replicates,)."""
+        right = self.right(records, metric)
+        return weighted_means.mean(records[:, 0] if right is None else right, weights)
+
+
+def joined(before: str, text: str) -> str:
+    """Returns a text with the space that parts it from what stands before, unless one of both has white space there."""
+    return text if not before or before[-1].isspace() or text[:1].isspace() else f" {text}"
+
+
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Returns how many tokens two texts begin with alike."""
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in pairs)
+
+
+def encoded(key: str, text: str, reader: Reader) -> EncodedSequence | None:
+    """Returns the tokens of a text, with the word of every token; None if it is too long or has none."""
+    sentence = Sentence(text, tuple(split_words(text)), key)
+    example = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
+    return None if example is None else example.source
+
+
+def masked_rows(sequence: EncodedSequence, start: int, candidate: int, reader: Reader) -> Iterator[TokenRow]:
+    """Yields a row for every token of a text from a character on, with it and what follows of its word masked.
+
+    Args:
+        sequence: tokens of the text.
+        start: the first character of which tokens are predicted.
+        candidate: see `TokenRow`.
+        reader: for the mask token.
+
+    Raises:
+        OptionError: if the tokenizer has none.
+    """
+    if (mask_id := reader.tokenizer.mask_token_id) is None:
+        raise OptionError(
+            f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
+        )
+    ids, units = sequence.ids, sequence.units
+    segments = (0,) * len(ids) if "token_type_ids" in reader.tokenizer.model_input_names else ()
+    for place, (kind, (begin, _)) in enumerate(zip(sequence.kinds, sequence.spans, strict=True)):
+        if kind & TokenKind.SPECIAL or begin < start:
+            continue
+        later = (n for n in range(place + 1, len(ids)) if units[n] >= 0 and units[n] == units[place])
+        hidden = {place, *later}
+        row = tuple(int(mask_id) if n in hidden else token for n, token in enumerate(ids))
+        labels = tuple(token if n == place else IGNORED for n, token in enumerate(ids))
+        yield TokenRow(row, segments, labels, candidate=candidate)
