@@ -116,14 +116,12 @@ def relevance(
 
 
 @_documented
-def ablate(
-    model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **options: Unpack[keywords.Ablate]
-) -> Result:
+def ablate(model: Model | Sequence[Model] = DEMO, task: str = "auto", **options: Unpack[keywords.Ablate]) -> Result:
     """Measures what every attention head is worth: task performance without each head, and with many heads pruned.
 
     Args:
         model: one model, or a list of two to compare.
-        task: the name of a task.
+        task: the name of a task; `auto` is `causal-lm` for decoders and the bundled `paraphrase` for others.
         options: those of `headlens ablate`.
 
     Returns:
@@ -222,12 +220,12 @@ def probe(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Un
 
 
 @_documented
-def prune(model: Model = DEMO, task: str = "paraphrase", **options: Unpack[keywords.Prune]) -> Result:
+def prune(model: Model = DEMO, task: str = "auto", **options: Unpack[keywords.Prune]) -> Result:
     """Prunes heads with learned gates: continues training a model while a penalty closes the gates of heads.
 
     Args:
         model: a trained model; it is not changed.
-        task: the name of a task.
+        task: the name of a task; `auto` is `causal-lm` for decoders and the bundled `paraphrase` for others.
         options: those of `headlens prune`.
 
     Returns:
@@ -258,12 +256,12 @@ def compact(model: Model = DEMO, heads: str | Sequence[str | Head] = (), **optio
 
 
 @_documented
-def train(model: Model = DEMO, task: str = "mlm", **options: Unpack[keywords.Train]) -> Result:
+def train(model: Model = DEMO, task: str | None = None, **options: Unpack[keywords.Train]) -> Result:
     """Trains a model on labelled examples of a task, on masked language modelling, or on translation.
 
     Args:
         model: a checkpoint to start from, or `new:NAME` for random weights; a model object is copied and not changed.
-        task: the name of a task.
+        task: the name of a task; None is `mlm`, or what a new model is made for.
         options: those of `headlens train`.
 
     Returns:
@@ -276,12 +274,12 @@ def train(model: Model = DEMO, task: str = "mlm", **options: Unpack[keywords.Tra
 
 
 @_documented
-def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Unpack[keywords.TrainDam]) -> Result:
+def train_dam(model: Model = DEMO, task: str = "auto", **options: Unpack[keywords.TrainDam]) -> Result:
     """Learns which positions attention needs: trains a model together with masks, and shows how sparse they can be.
 
     Args:
         model: a checkpoint, or `new:NAME` for random weights; a model object is copied and not changed.
-        task: the name of a task.
+        task: the name of a task; `auto` is `causal-lm` for decoders and the bundled `paraphrase` for others.
         options: those of `headlens train-dam`.
 
     Returns:

@@ -19,7 +19,7 @@ from headlens.runs.run import Run
 from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
 from headlens.tasks.examples import TextExample, texts_of, words_of
-from headlens.tasks.open_task import open_examples
+from headlens.tasks.open_task import open_examples, suited_data
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import classifier_names, with_task_head
 from headlens.tasks.task_options import TaskData
@@ -63,6 +63,7 @@ def open_training_set(
     Raises:
         InputError: whatever is wrong with the data.
     """
+    options = replace(options, data=suited_data(options.data, loaded.model))
     of_text = options.data.task in TEXT
     opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
     if opened.training_set.held is None:

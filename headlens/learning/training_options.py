@@ -19,7 +19,7 @@ from headlens.options import (
     declared_options,
     option,
 )
-from headlens.tasks.task_options import DEFAULT_TASK, TaskData
+from headlens.tasks.task_options import AUTO, DEFAULT_TASK, TaskData
 
 TextTask = Literal["mlm", "causal-lm", "translation"]
 TEXT: tuple[TextTask, ...] = ("mlm", "causal-lm", "translation")
@@ -131,7 +131,7 @@ class TrainingSetOptions(Checked):
     @property
     def embedded(self) -> bool:
         """Whether it is the task that comes with headlens, whose examples are few."""
-        return self.data.task == DEFAULT_TASK and not self.data.data
+        return self.data.task in (AUTO, DEFAULT_TASK) and not self.data.data
 
     @property
     def share(self) -> float:

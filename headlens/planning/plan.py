@@ -20,6 +20,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
 from headlens.planning.speed import Kind, Speed, measure_speed
 from headlens.runs.progress import Reporter
+from headlens.tasks.open_task import suited_data
 from headlens.tasks.task_options import TaskData
 
 # Seconds in which programs are read, and tables and figures written.
@@ -165,6 +166,7 @@ class Planner(Plan):
 
     def training_set(self, training_set: TrainingSetOptions, *, offline: bool) -> tuple[DataSize, DataSize]:
         """What is learned, and what is measured on."""
+        training_set = replace(training_set, data=suited_data(training_set.data, self.models[0].model))
         if training_set.data.task in TEXT:
             options = training_set.corpus_options(offline=offline)
             return self.training_text(

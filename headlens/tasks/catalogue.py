@@ -29,7 +29,7 @@ from headlens.tasks.language_modeling import CausalLM, Cloze, LogitDifference, M
 from headlens.tasks.masked import MaskedLM, TranslationLoss
 from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.task import Task
-from headlens.tasks.task_options import CLASS_TASKS, GLUE, OWN_CLASSES, ClassTask, Layout
+from headlens.tasks.task_options import AUTO, CLASS_TASKS, DEFAULT_TASK, GLUE, OWN_CLASSES, ClassTask, Layout
 from headlens.tasks.translation import Translation
 
 DATA = Path(__file__).parent / "data"
@@ -138,10 +138,12 @@ def find_task(name: str, columns: Collection[str] = ()) -> TaskEntry:
         name: name of the task.
         columns: roles that the user names columns for.
 
+    `auto`, before a model says what it is, is the default of encoders.
+
     Raises:
         OptionError: if there is none.
     """
-    if (entry := CATALOGUE.get(name)) is None:
+    if (entry := CATALOGUE.get(DEFAULT_TASK if name == AUTO else name)) is None:
         raise OptionError(f"Unknown task {name!r}.", f"Choose one with --task: {', '.join(CATALOGUE)}.")
     of_pairs = name == OWN_CLASSES and "second" in columns
     return replace(entry, reader=TextReader(("text", "second"), OwnLabels()), layouts=(TWO,)) if of_pairs else entry

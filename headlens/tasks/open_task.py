@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from transformers import PreTrainedModel
+
+from headlens.attention.sites import is_causal
 from headlens.corpora.sources import READERS, TREEBANKS, is_text
 from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
@@ -20,7 +23,7 @@ from headlens.tasks.example_sources import ChainedExamples, DataOptions, RowExam
 from headlens.tasks.examples import TextExample
 from headlens.tasks.row_readers import TABLES, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
-from headlens.tasks.task_options import DEFAULT_TASK, TaskData
+from headlens.tasks.task_options import AUTO, DEFAULT_TASK, TaskData
 from headlens.tasks.translation import Translation
 
 MOST = 100  # classes of data of one's own
@@ -90,6 +93,13 @@ def open_examples(
     if read_classes and isinstance(task, OwnClassification):
         return name_classes(task, source, options.labels, known)
     return task, source
+
+
+def suited_data(data: TaskData, model: PreTrainedModel) -> TaskData:
+    """Returns the data with the task that fits a model, where the task is `auto`."""
+    if data.task != AUTO:
+        return data
+    return replace(data, task="causal-lm" if is_causal(model) else DEFAULT_TASK)
 
 
 def columns_by_role(data: TaskData) -> dict[str, str]:

@@ -94,7 +94,8 @@ _ON_EXAMPLES = (
     *(OWN_CLASSES, *_GLUE, "stsb", "squad", "squad2", "swag", "similarity", "paraphrase"),
     *_OF_LANGUAGE_MODELS,
 )
-TASK_NAMES = (*_ON_TEXT, *_ON_EXAMPLES)
+AUTO = "auto"  # what fits the model: causal-lm for decoders, else the bundled paraphrases
+TASK_NAMES = (AUTO, *_ON_TEXT, *_ON_EXAMPLES)
 CHOICES = ("swag", "paraphrase", "minimal-pairs", "cloze")  # tasks that choose among candidates
 DEFAULT_TASK = "paraphrase"
 
@@ -144,12 +145,13 @@ class TaskData(Checked):
     """A task by name, and its examples: files or data sets, their columns, split and limit."""
 
     task: str = option(
-        DEFAULT_TASK,
+        AUTO,
         f"{', '.join(_ON_TEXT)}, or a task with --data, such as sst2, squad or {OWN_CLASSES}; all of these: "
         f"{', '.join(_ON_EXAMPLES)}.",
         TASK,
         metavar="NAME",
         parse=task_name,
+        shown="paraphrase; causal-lm for decoders",
     )
     data: tuple[str, ...] = option((), shared_options.EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), shared_options.EXAMPLE_COLUMNS)

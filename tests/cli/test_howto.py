@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from made_tasks import sentiment_table, text
+from saved import build, save
+from small_vocabulary import minilm
 from tiers import rest_slow
 
 from headlens.attention_masks import patterns
@@ -60,6 +62,8 @@ def small_files(folder: Path, make: Callable[..., str], bert: Path) -> dict[str,
     pairs = [f'{{"premise": "{text(n)}", "hypothesis": "{text(n, 3)}"}}' for n in range(40)]
     (folder / "pairs.jsonl").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     (folder / "dev.tsv").write_text(sentiment_table(), encoding="utf-8")
+    tokenizer = minilm()  # names of people are one token each
+    save(build("LlamaForCausalLM", len(tokenizer)), folder / "my-llama", tokenizer)
     shutil.copytree(make("howto"), folder / "bert-sst2")
     shutil.copytree(make("howto-albert", "Albert"), folder / "albert-sst2")
     shutil.copytree(folder / "bert-sst2", folder / "my-classifier")

@@ -50,19 +50,19 @@ FILES: dict[str, tuple[str, str, str, TaskExample]] = {
         "minimal-pairs",
         "agreement.jsonl",
         '{"sentence_good": "Cats sleep.", "sentence_bad": "Cats sleeps.", "UID": "agreement"}\n',
-        TextExample("1", ("Cats sleep.", "Cats sleeps."), 0),
+        TextExample("1", ("Cats sleeps.", "Cats sleep."), 1),
     ),
     "multiblimp": (
         "minimal-pairs",
         "de.tsv",
         "sen\twrong_sen\nEr geht.\tEr gehst.\n",
-        TextExample("1", ("Er gehst.", "Er geht."), 1),
+        TextExample("1", ("Er geht.", "Er gehst."), 0),
     ),
     "cloze": (
         "cloze",
         "c.csv",
         "context,good,bad\nIt rains,hard,desk\n",
-        TextExample("1", ("It rains", "desk", "hard"), 1),
+        TextExample("1", ("It rains", "hard", "desk"), 0),
     ),
     "ioi": (
         "logit-difference",

@@ -9,6 +9,7 @@ from headlens.planning.planned_sizes import DataSize
 from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
+from headlens.tasks.open_task import suited_data
 
 SHARED = 2.4  # what a sweep over all heads saves by sharing what lies below a head
 # Tokens of a batch of a sweep where nothing is said.
@@ -20,15 +21,15 @@ def ablate_plan(request: AblateRequest, reporter: Reporter) -> Plan:
     planner = Planner("ablate", reporter)
     for name in request.models:
         planner.model(name, request.model_options)
-    data = planner.task(request.data, offline=request.model_options.offline)
+    chosen = suited_data(request.data, planner.models[0].model)
+    data = planner.task(chosen, offline=request.model_options.offline)
     for place in range(len(request.models)):
-        _ablated(planner, request, place, data)
+        _ablated(planner, request, place, data, writes=find_task(chosen.task).task.generates)
     return planner.plan()
 
 
-def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSize) -> None:
+def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSize, *, writes: bool) -> None:
     model = planner.models[place]
-    writes = find_task(request.data.task).task.generates
     # Translations are written anew for every head; elsewhere what lies below a head is shared.
     saved = 1.0 if writes else SHARED
     usual: Kind = "written" if writes else "forward"

@@ -31,11 +31,11 @@ from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
 from headlens.tasks.example_sources import TaskSource
-from headlens.tasks.open_task import open_examples
+from headlens.tasks.open_task import open_examples, suited_data
 from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Chosen, Examples, example_table
 from headlens.tasks.task_heads import check_head, classifier_names
-from headlens.tasks.task_options import OWN_CLASSES
+from headlens.tasks.task_options import AUTO, OWN_CLASSES
 from headlens.tasks.test_set_predictions import predicted_rows, write_predictions
 
 
@@ -79,11 +79,13 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
     """
     with open_run("ablate", request.models[0], request, reporter, mask=request.mask) as run:
         # Data of one's own may lack some classes of the model.
-        first = run.load(request.models[0], request.model_options) if request.data.task == OWN_CLASSES else None
+        needs_model = request.data.task in (OWN_CLASSES, AUTO)
+        first = run.load(request.models[0], request.model_options) if needs_model else None
+        data = request.data if first is None else suited_data(request.data, first.model)
         known = () if first is None else classifier_names(first)
-        task, source = open_examples(request.data, offline=request.model_options.offline, known=known)
+        task, source = open_examples(data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
-        test = predicted_rows(request.predict, request.data, offline=request.model_options.offline)
+        test = predicted_rows(request.predict, data, offline=request.model_options.offline)
         for name in request.models[1:]:
             # Errors in it are raised before the first model is swept.
             other = run.load(name, request.model_options)
