@@ -41,9 +41,9 @@ TextData = training_text.MaskedText | training_text.CausalText | training_text.T
 
 
 _FITTING: dict[TextTask, str] = {
-    "translation": "an encoder-decoder",
+    "translation": "a translation model",
     "causal-lm": "a decoder",
-    "mlm": "an encoder",
+    "mlm": "an encoder-only model",
 }
 
 

@@ -112,7 +112,7 @@ class TrainingSetOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        task, data = self.data.task, self.data
+        task, data = DEFAULT_TASK if self.data.task == AUTO else self.data.task, self.data
         if task == "translation-loss":
             raise OptionError(
                 "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."

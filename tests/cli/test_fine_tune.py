@@ -17,7 +17,7 @@ from headlens.models.loading import load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.open_task import DataOptions, open_task
-from headlens.tasks.task_options import TASK_NAMES
+from headlens.tasks.task_options import AUTO, TASK_NAMES
 
 Headlens = Callable[..., Any]
 SMALL = ("--steps", 6, "--batch-tokens", 200, "--training-args", "log-every=2,evaluate-every=3", "--no-figures")
@@ -88,7 +88,7 @@ def written(task: str) -> str:
 
 
 def test_all_tasks_can_be_named() -> None:
-    assert set(TASK_NAMES) == set(CATALOGUE)
+    assert set(TASK_NAMES) == {AUTO, *CATALOGUE}
 
 
 @pytest.mark.parametrize("task", rest_slow(FILES, ("squad2", "swag")))

@@ -412,7 +412,7 @@ def test_lambdas_that_are_none(run: Headlens) -> None:
 def test_next_sentences_go_with_text_alone(headlens: Headlens) -> None:
     done = headlens("train-dam", "demo", "--training-args", "next-sentence")
     assert done.code == 2
-    assert "--training-args next-sentence is not for --task paraphrase.\nIt goes with --task mlm." in done.err
+    assert "--training-args next-sentence is not for --task auto.\nIt goes with --task mlm." in done.err
 
 
 def test_heads_of_which_nothing_is_left_are_told(run: Headlens) -> None:
