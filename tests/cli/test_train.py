@@ -164,7 +164,6 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
         (("new:marian-tiny", "--task", "mlm"), ("new:marian-tiny is not a known model", "new:bert-tiny")),
         # What a new model is made for is its task.
         (("new:marian-tiny",), ("no translations", "--target")),
-        (("new:gpt2-tiny", "--target", "x"), ("--target",)),
         (("new:marian-tiny", "--task", "translation"), ("no translations", "--target")),
         (("new:bert-tiny", "--model-args", "vocabulary=3"), ("--model-args vocabulary 3 is too small",)),
         (("demo", "--task", "translation"), ("needs a translation model",)),
