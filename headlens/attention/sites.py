@@ -145,6 +145,9 @@ def _place(name: str) -> tuple[str, int | None]:
 
 
 def _n_heads(attention: _AttentionModule) -> int:
+    # The configuration is that of the original.
+    if (left := heads_left(attention.module)) is not None:
+        return len(left)
     for owner in (attention.module, getattr(attention.module, "config", None)):
         for attribute in _HEAD_COUNTS:
             count: Any = getattr(owner, attribute, None)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -128,7 +128,7 @@ def zero_heads(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
     if can_cut(model, heads):
         done = compact_model(model, heads)
         refilled(model)
-        return done
+        return replace(done, parameters=done.parameters[:1] * 2)
     n_before = model.num_parameters()
     before = HeadMap(tuple(SiteHeads(s.stack, s.layer, s.module, s.n_heads, _numbers(s)) for s in find_sites(model)))
     after = before.without(heads)
@@ -212,7 +212,7 @@ def _refuse_masked(heads: HeadMap) -> None:
         )
 
 
-def can_cut(model: PreTrainedModel, heads: Collection[Head] = ()) -> bool:
+def can_cut(model: PreTrainedModel, heads: Iterable[Head] = ()) -> bool:
     """Whether headlens can cut these heads out of the weights of a model, or any at all.
 
     Raises:

@@ -7,6 +7,7 @@ Decoders whose first layer has no heads left cannot use transformers' cache, whi
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,93 +20,184 @@ from transformers.pytorch_utils import Conv1D
 from headlens.errors import UnsupportedModelError
 from headlens.weights.after_heads import module_after_heads
 
-_HEAD_SIZES = ("attention_head_size", "head_dim")
+_HEAD_SIZES = ("attention_head_size", "head_dim", "head_size")
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
 LEFT = "headlens_heads_left"
 # Parameter of an attention module whose heads learn the alpha of their entmax, a number for each of them.
 ALPHAS = "entmax_alpha_logits"
-# Left on it, too: how many heads it had in the original model.
-BEFORE = "headlens_heads_before"
+# Left on it, too: how many heads it had in the original model, and how many of them share keys and values.
+BEFORE, GROUPS_BEFORE = "headlens_heads_before", "headlens_groups_before"
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
+_KEY_COUNTS = ("num_key_value_heads",)
+# How many heads share keys and values.
+_GROUPS = "num_key_value_groups"
 # Left on the first attention module of a decoder whose cache is guarded.
 _GUARD = "headlens_cache_guard"
+# Names of separate projections to queries, keys and values.
+_SEPARATE = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"))
+# Of one matrix for all three, shapes do not say where the features of a head are: by class, its name, and whether
+# those of a head stand together (else all queries stand before all keys and all values).
+_FUSED = {
+    "GPT2Attention": ("c_attn", False),
+    "ModernBertAttention": ("Wqkv", False),
+    "GPTNeoXAttention": ("query_key_value", True),
+}
+# Where modules of BERT's kind have their output projection: in the module around the attention module.
+_AROUND = "output.dense"
+Matrix = nn.Linear | Conv1D
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The names that a modeling file gives the projections of its attention module.
+class InwardProjection:
+    """A matrix into heads: to queries, keys or values, or to all of them.
 
     Args:
-        families: the models whose files use these names.
-        query, key, value: names of the projections into the heads.
-        output: name of the projection out of them; `../` stands for the module around the attention module.
+        module: the layer.
+        parts: whether each part of its output features, in their order, is one of queries; the others are of keys or
+            values, which several heads may share.
+        together: whether the features of a head in all parts stand together.
     """
 
-    families: str
-    query: str
-    key: str
-    value: str
-    output: str
+    module: Matrix
+    parts: tuple[bool, ...] = (True,)
+    together: bool = False
 
+    @property
+    def axis(self) -> int:
+        """The dimension of the weight that output features have."""
+        return 1 if isinstance(self.module, Conv1D) else 0
 
-LAYOUTS = (
-    Layout("BERT, RoBERTa, ELECTRA", "query", "key", "value", "../output.dense"),
-    Layout("ALBERT", "query", "key", "value", "dense"),
-    Layout("DistilBERT", "q_lin", "k_lin", "v_lin", "out_lin"),
-    Layout("BART, Marian, M2M100, OPT", "q_proj", "k_proj", "v_proj", "out_proj"),
-)
+    def features(self, places: Sequence[int], groups: Sequence[int], counts: tuple[int, int], size: int) -> list[int]:
+        """Returns the output features that belong to heads.
+
+        Args:
+            places: of the heads.
+            groups: places of the heads of keys and values that they use.
+            counts: how many heads of queries and of keys there are.
+            size: features of a head.
+        """
+        if self.together:
+            return features_of(places, size * len(self.parts))
+        chosen, before = list[int](), 0
+        for of_queries in self.parts:
+            chosen += [before + feature for feature in features_of(places if of_queries else groups, size)]
+            before += counts[0 if of_queries else 1] * size
+        return chosen
+
+    def width(self, counts: tuple[int, int], size: int) -> int:
+        """Returns how many output features so many heads of queries and of keys have."""
+        return sum(counts[0 if of_queries else 1] for of_queries in self.parts) * size
 
 
 @dataclass(frozen=True)
 class HeadProjections:
-    """The projections of one attention module, and the features of one head in each of them."""
+    """The projections of one attention module, and the features of one head in each of them.
 
-    query: nn.Linear
-    key: nn.Linear
-    value: nn.Linear
-    output: nn.Linear
+    Args:
+        inward: to queries, keys and values, in this order, or to all of them.
+        output: out of the heads.
+        head_size: features of a head.
+        shared_by: how many heads of queries share one of keys and values.
+    """
+
+    inward: tuple[InwardProjection, ...]
+    output: Matrix
     head_size: int
-
-    @property
-    def inward(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-        """The projections into the heads, whose output features belong to heads: query, key and value."""
-        return self.query, self.key, self.value
+    shared_by: int = 1
 
     @property
     def n_heads(self) -> int:
         """Number of heads that have weights in these projections."""
-        return self.query.out_features // self.head_size
+        return input_features(self.output) // self.head_size
+
+
+def input_features(module: Matrix) -> int:
+    """Returns how many features a layer reads."""
+    return int(module.weight.shape[0] if isinstance(module, Conv1D) else module.weight.shape[1])
 
 
 def projections(model: nn.Module, name: str) -> HeadProjections:
     """The projections of the attention module of this name.
 
+    Which features belong to which head follows from the shapes; of one matrix for queries, keys and values, from the
+    class of the module (`_FUSED`).
+
     Raises:
-        UnsupportedModelError: if they are not laid out in a known way: one matrix for queries, keys and values
-            (ModernBERT, GPT-2), keys that several heads share (Llama), layers that are not plain (quantised), or a gate
-            on what the heads give.
+        UnsupportedModelError: if they are not laid out in a known way, layers are not plain (quantised), there is a
+            gate on what the heads give, or heads have other weights in common, such as a bias of positions.
     """
     module = model.get_submodule(name)
-    module_after_heads(module)
-    for layout in LAYOUTS:
-        layers = [_linear(model, name, path) for path in (layout.query, layout.key, layout.value, layout.output)]
-        present = [layer for layer in layers if layer is not None]
-        sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
-        if sizes and len(present) == len(layers):
-            query, key, value, output = present
-            parts = HeadProjections(query, key, value, output, sizes[0])
-            widths = {layer.out_features for layer in parts.inward} | {parts.output.in_features}
-            if len(widths) == 1 and query.out_features % parts.head_size == 0:
-                return parts
+    path = module_after_heads(module)
+    inward = _inward(module)
+    outer = ".".join([*name.split(".")[:-1], _AROUND])
+    output = _plain(model, f"{name}.{path}" if path else outer)
+    sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
+    if inward and output is not None and sizes:
+        size, groups = sizes[0], int(vars(module).get(_GROUPS, 1))
+        parts = HeadProjections(inward, output, size, groups)
+        counts = (parts.n_heads, parts.n_heads // groups)
+        # A module without heads has none in any of them.
+        fits = input_features(output) % size == 0 and counts[0] % groups == 0
+        if fits and all(p.width(counts, size) == _output_features(p.module) for p in inward):
+            _refuse_further(module, name, parts)
+            return parts
     raise UnsupportedModelError(
-        f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no separate linear layers of "
-        "queries, keys, values and output there, with the same number of features for each head.",
-        f"It can cut out heads of {', '.join(layout.families for layout in LAYOUTS)}; compact --stock writes zeros in "
-        "place of heads wherever the output projection is known.",
+        f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no plain layers of queries, "
+        "keys, values and output there whose features belong to heads.",
+        "Where the output projection is known, compact --stock writes zeros in place of heads.",
     )
 
 
-def output_projection(model: nn.Module, name: str) -> nn.Linear | Conv1D:
+def _inward(module: nn.Module) -> tuple[InwardProjection, ...]:
+    for names in _SEPARATE:
+        layers = [_plain(module, name) for name in names]
+        present = [layer for layer in layers if layer is not None]
+        if len(present) == len(layers):
+            return tuple(InwardProjection(layer, (not place,)) for place, layer in enumerate(present))
+    name, together = _FUSED.get(type(module).__name__, ("", False))
+    layer = _plain(module, name) if name else None
+    return () if layer is None else (InwardProjection(layer, (True, False, False), together),)
+
+
+def _refuse_further(module: nn.Module, name: str, parts: HeadProjections) -> None:
+    """Refuses an attention module with weights of which it is not known what they are of a head.
+
+    Known are numbers for each head (sinks, alphas), norms of the features of one head, and layers after the output
+    projection (ALBERT's `LayerNorm`).
+    """
+    layers = {id(p) for layer in (*(i.module for i in parts.inward), parts.output) for p in layer.parameters()}
+    for path, parameter in module.named_parameters():
+        of_heads = "." not in path and parameter.shape == (parts.n_heads,)
+        of_one = "norm" in path.lower() and parameter.shape == (parts.head_size,)
+        if id(parameter) not in layers and not of_heads and not of_one and not path.startswith("LayerNorm."):
+            raise UnsupportedModelError(
+                f"The heads of {name} ({type(module).__name__}) cannot be cut out: they have {path} of the shape "
+                f"{tuple(parameter.shape)} in common.",
+                "Where the output projection is known, compact --stock writes zeros in place of heads.",
+            )
+    used = set(inspect.unwrap(type(module).forward).__code__.co_names)
+    if unknown := sorted(used.intersection((*_HEAD_COUNTS, *_KEY_COUNTS)) - vars(module).keys()):
+        raise UnsupportedModelError(
+            f"The heads of {name} ({type(module).__name__}) cannot be cut out: its code reads {unknown[0]} from the "
+            "configuration, which is that of all layers.",
+            "Where the output projection is known, compact --stock writes zeros in place of heads.",
+        )
+
+
+def _plain(owner: nn.Module, path: str) -> Matrix | None:
+    """Returns a layer by its name; None where there is none, or one that may keep its weights in another way."""
+    try:
+        module = owner.get_submodule(path)
+    except AttributeError:
+        return None
+    return module if isinstance(module, nn.Linear | Conv1D) and type(module) in (nn.Linear, Conv1D) else None
+
+
+def _output_features(module: Matrix) -> int:
+    return int(module.weight.shape[1] if isinstance(module, Conv1D) else module.weight.shape[0])
+
+
+def output_projection(model: nn.Module, name: str) -> Matrix:
     """The output projection of an attention module, from the heads to the residual stream.
 
     Raises:
@@ -164,19 +256,7 @@ def scale_heads(model: nn.Module, name: str, factors: Sequence[float]) -> None:
 def has_heads(module: nn.Module) -> bool:
     """Whether a module looks like an attention module that `projections` may know: by its queries and its head size."""
     has_size = any(hasattr(module, attribute) for attribute in _HEAD_SIZES)
-    return has_size and any(isinstance(getattr(module, o.query, None), nn.Linear) for o in LAYOUTS)
-
-
-def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
-    place = f"{name}.{path}"
-    if path.startswith("../"):  # seen from the module around the attention module
-        place = ".".join([*name.split(".")[:-1], path[3:]])
-    try:
-        module = model.get_submodule(place)
-    except AttributeError:
-        return None
-    # A subclass (quantised, with adapters) may keep its weights in another way.
-    return module if type(module) is nn.Linear else None
+    return has_size and any(isinstance(getattr(module, names[0], None), nn.Linear) for names in _SEPARATE)
 
 
 def heads_left(module: nn.Module) -> tuple[int, ...] | None:
@@ -209,23 +289,37 @@ def check_shrinks(model: nn.Module, name: str, left: Sequence[int]) -> None:
     """Refuses what `shrink` cannot do, before anything is changed.
 
     Raises:
-        UnsupportedModelError: see `projections`; and if the module would lose all its heads and reshapes by their
-            number (Whisper): of no heads and no features torch cannot tell the length.
+        UnsupportedModelError: see `projections`; if the module would lose all its heads and reshapes by their number
+            (Whisper): of no heads and no features torch cannot tell the length; and of heads that share keys and
+            values, if not as many of them are left in every group that has any.
     """
-    projections(model, name)
+    parts, numbers = projections(model, name), numbers_of(model, name)
     module = model.get_submodule(name)
     used_names = inspect.unwrap(type(module).forward).__code__.co_names
-    if not left and set(_HEAD_COUNTS).intersection(used_names):
+    if not left and {*_HEAD_COUNTS, "split_size"}.intersection(used_names):
         raise UnsupportedModelError(
             f"{name} ({type(module).__name__}) cannot run without any head.", "Keep at least one in each of its layers."
         )
+    per_group = _per_group([numbers.index(h) for h in left], parts)
+    if len(set(per_group.values())) > 1:
+        raise UnsupportedModelError(
+            f"Each {parts.shared_by} heads of {name} ({type(module).__name__}) share keys and values, and of every "
+            "group either all heads have to go or as many as of the others: these heads leave "
+            f"{', '.join(map(str, per_group.values()))}.",
+            "Name as many heads of each group, or write zeros in their place with compact --stock.",
+        )
+
+
+def _per_group(places: Sequence[int], parts: HeadProjections) -> Counter[int]:
+    """How many of some heads use each of the heads of keys and values, those without any left out."""
+    return Counter(place // parts.shared_by for place in sorted(places))
 
 
 def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
     """Cuts all heads but these out of an attention module, in place; it may lose all of them.
 
-    A head's rows go from the query, key and value projections, with their biases, and its columns from the output
-    projection, whose bias stays.
+    A head's features go from the query, key and value projections, with their biases, and from the output projection,
+    whose bias stays. Keys and values that several heads share go with the last of these.
 
     Args:
         model: the model that holds the module.
@@ -233,11 +327,17 @@ def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
         left: original numbers of the heads that stay; the module still has them.
 
     Raises:
-        UnsupportedModelError: see `projections`.
+        UnsupportedModelError: see `check_shrinks`.
     """
     numbers, n_before = numbers_of(model, name), heads_before(model, name)
-    _resize(model, name, [numbers.index(h) for h in left], len(left), _selected)
-    module = model.get_submodule(name)
+    parts, module = projections(model, name), model.get_submodule(name)
+    places = [numbers.index(h) for h in left]
+    per_group = _per_group(places, parts)
+    counts = (parts.n_heads, parts.n_heads // parts.shared_by)
+    shared_by = next(iter(per_group.values()), parts.shared_by)
+    setattr(module, GROUPS_BEFORE, getattr(module, GROUPS_BEFORE, parts.shared_by))
+    _resize(model, name, (places, list(per_group)), counts, (len(places), len(per_group)), _selected)
+    _set_groups(module, shared_by)
     setattr(module, LEFT, tuple(left))
     setattr(module, BEFORE, n_before)
 
@@ -246,9 +346,18 @@ def refill(model: nn.Module, name: str) -> None:
     """Gives an attention module its original shape, in place: zeros where heads were cut out."""
     module = model.get_submodule(name)
     if (left := heads_left(module)) is not None:
-        _resize(model, name, left, heads_before(model, name), _spread)
-        delattr(module, LEFT)
-        delattr(module, BEFORE)
+        n_before, shared_by = heads_before(model, name), int(getattr(module, GROUPS_BEFORE))
+        groups = list(dict.fromkeys(head // shared_by for head in left))
+        counts = (n_before, n_before // shared_by)
+        _resize(model, name, (left, groups), counts, counts, _spread)
+        _set_groups(module, shared_by)
+        for attribute in (LEFT, BEFORE, GROUPS_BEFORE):
+            delattr(module, attribute)
+
+
+def _set_groups(module: nn.Module, shared_by: int) -> None:
+    if _GROUPS in vars(module):
+        setattr(module, _GROUPS, shared_by)
 
 
 def features_of(positions: Sequence[int], head_size: int) -> list[int]:
@@ -259,34 +368,47 @@ def features_of(positions: Sequence[int], head_size: int) -> list[int]:
 def _resize(
     model: nn.Module,
     name: str,
-    places: Sequence[int],
-    n_heads: int,
+    places: tuple[Sequence[int], Sequence[int]],
+    counts: tuple[int, int],
+    sizes: tuple[int, int],
     change: Callable[[Tensor, int, Tensor, int], Tensor],
 ) -> None:
-    """Replaces the weights of an attention module by `change(tensor, axis, index, size)`, so that it has `n_heads`.
+    """Replaces the weights of an attention module by `change(tensor, axis, index, size)`.
 
-    The axis is that of the heads, of which `index` are those at `places`, and `size` what it is to have. Heads are rows
-    (axis 0) of weights and biases of the inward projections, and columns (axis 1) of the output weight. If they learn
-    alphas, they have one each.
+    The axis is that of the features of heads, of which `index` are those at `places`, and `size` how many there are to
+    be. What there is one number of for each head, such as learned alphas or sinks, is changed alike.
+
+    Args:
+        model: the model that holds the module.
+        name: name of the module.
+        places: of heads of queries, and of those of keys and values, among `counts`.
+        counts: how many of both there are in the larger of the two shapes.
+        sizes: how many of both the module is to have.
+        change: makes the new tensor.
     """
     module, parts = model.get_submodule(name), projections(model, name)
-    features, width = features_of(places, parts.head_size), n_heads * parts.head_size
+    size, present = parts.head_size, parts.n_heads
 
-    def changed(old: Tensor, axis: int, numbers: Sequence[int], size: int) -> nn.Parameter:
+    def changed(old: Tensor, axis: int, numbers: Sequence[int], features: int) -> nn.Parameter:
         index = torch.tensor(numbers, dtype=torch.long, device=old.device)
-        return nn.Parameter(change(old.detach(), axis, index, size), requires_grad=old.requires_grad)
+        return nn.Parameter(change(old.detach(), axis, index, features), requires_grad=old.requires_grad)
 
+    per_head = [key for key, value in module.named_parameters(recurse=False) if value.shape == (present,)]
     for layer in parts.inward:
-        layer.weight = changed(layer.weight, 0, features, width)
-        if layer.bias is not None:
-            layer.bias = changed(layer.bias, 0, features, width)
-        layer.out_features = width
-    parts.output.weight = changed(parts.output.weight, 1, features, width)
-    parts.output.in_features = width
-    if (alphas := getattr(module, ALPHAS, None)) is not None:
-        setattr(module, ALPHAS, changed(alphas, 0, places, n_heads))
-    counts = dict.fromkeys(_HEAD_COUNTS, n_heads) | {"all_head_size": width}
-    vars(module).update({attribute: count for attribute, count in counts.items() if attribute in vars(module)})
+        features, width = layer.features(*places, counts, size), layer.width(sizes, size)
+        layer.module.weight = changed(layer.module.weight, layer.axis, features, width)
+        if layer.module.bias is not None:
+            layer.module.bias = changed(layer.module.bias, 0, features, width)
+        setattr(layer.module, "nf" if isinstance(layer.module, Conv1D) else "out_features", width)
+    output, width = parts.output, sizes[0] * size
+    axis = 0 if isinstance(output, Conv1D) else 1
+    output.weight = changed(output.weight, axis, features_of(places[0], size), width)
+    setattr(output, "nx" if isinstance(output, Conv1D) else "in_features", width)
+    for key in per_head:
+        setattr(module, key, changed(getattr(module, key), 0, places[0], sizes[0]))
+    new = dict.fromkeys(_HEAD_COUNTS, sizes[0]) | dict.fromkeys(_KEY_COUNTS, sizes[1])
+    new |= {"all_head_size": width, "split_size": width}
+    vars(module).update({attribute: count for attribute, count in new.items() if attribute in vars(module)})
 
 
 def _selected(tensor: Tensor, axis: int, index: Tensor, size: int) -> Tensor:

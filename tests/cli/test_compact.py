@@ -246,11 +246,22 @@ def test_bad_options(headlens: Headlens, tiny_bert: Path, options: list[str], me
 def test_models_that_cannot_be_cut(
     headlens: Headlens, tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    folder = save(build("GPT2Model", len(bytebpe_tokenizer)), tmp_path / "gpt2", bytebpe_tokenizer)
+    groups = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    model = build("LlamaModel", len(bytebpe_tokenizer), **groups)
+    folder = save(model, tmp_path / "llama", bytebpe_tokenizer)
     done = headlens("compact", folder, "--heads", "decoder.0.0", *FAST, "--out", "small")
     assert done.code == 2
-    assert "cannot be cut out" in done.err
+    assert "Each 2 heads of layers.0.self_attn (LlamaAttention) share keys and values" in done.err
+    assert "Name as many heads of each group, or write zeros in their place with compact --stock." in done.err
     assert not Path("small").exists()
+    # What the message advises.
+    done = headlens("compact", folder, "--heads", "decoder.0.0", "--stock", *FAST, "--out", "zeros")
+    assert done.code == 0, done.err
+    assert "zeros stand in the output projections alone" in done.out
+    done = headlens("compact", folder, "--heads", "decoder.0.0,decoder.0.3", *FAST, "--out", "small")
+    assert done.code == 0, done.err
+    assert headlens("classify", "small", "--limit", 3, "--no-figures", "--out", "roles").code == 0
+    assert Path("roles/heads.csv").read_text().count("\n") == 7
 
 
 def test_no_model_is_overwritten(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socketserver
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "show_plan", lambda *_: None)
+    # An address that is accepted, such as port 0, would be served for ever.
+    monkeypatch.setattr(socketserver.BaseServer, "serve_forever", lambda *_, **__: None)
     return tmp_path
 
 

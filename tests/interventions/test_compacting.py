@@ -38,6 +38,8 @@ from headlens.learning.gate_training import StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel, load
 from headlens.weights.head_map import FILE
 
+# Heads that share keys, one matrix for all, Conv1D, sinks.
+DECODERS = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "phi", "gemma2", "gpt-oss", "modernbert"]
 FAMILIES = ["bert-classifier", "bert-cross-decoder", "roberta", "distilbert", "electra", "bart", "marian", "m2m100"]
 ALBERTS = ["albert", "albert-groups", "albert-inner", "albert-unshared", "albert-mlm"]
 KERNELS = ["eager", "sdpa"]
@@ -86,6 +88,51 @@ def test_it_computes_what_the_masked_model_does(name: str, dtype: torch.dtype, t
     assert set(done.cut) == set(heads)
     assert done.masked == done.again == ()
     assert any(s.n_heads == 0 for s in find_sites(small))
+
+
+def even_heads(model: PreTrainedModel) -> list[Head]:
+    """Of the first layer one head of every two that share keys, of the last layer both of two."""
+    first, *_, last = find_sites(model)
+    return [Head(first.stack, 0, h) for h in range(0, first.n_heads, 2)] + [
+        Head(last.stack, last.layer, h) for h in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("name", rest_slow(DECODERS, ["gpt2", "llama", "gpt-oss", "modernbert"]))
+def test_heads_of_decoders_are_cut(name: str, tmp_path: Path) -> None:
+    model, inputs = zoo.ZOO[name].build(), padded(name)
+    heads = even_heads(model)
+    expected, intact = outputs(model, inputs, heads), outputs(model, inputs)
+    small = copy.deepcopy(model)
+    done = compact_model(small, heads)
+    assert (outputs(small, inputs) - expected).abs().max() <= 2e-5
+    assert (intact - expected).abs().max() > 1e-4
+    assert set(done.cut) == set(heads)
+    assert done.parameters[1] < done.parameters[0]
+    with AttentionSession(small) as session, torch.no_grad():
+        small(**inputs)
+    assert [site.heads for site in session.sites] == [
+        [head for head in site.heads if head not in heads] for site in find_sites(model)
+    ]
+    # A second time, what is left of the first layer but one head, or one of each group.
+    again = [head for head in find_sites(small)[0].heads if head.head >= 2]
+    both = outputs(model, inputs, [*heads, *again])
+    compact_model(small, again)
+    assert (outputs(small, inputs) - both).abs().max() <= 2e-5
+    save_compacted(small, tmp_path / "small")
+    assert refilled(small).num_parameters() == model.num_parameters()
+    assert (outputs(small, inputs) - both).abs().max() <= 2e-5
+
+
+def test_generation_of_a_decoder_with_fewer_keys() -> None:
+    model = zoo.ZOO["llama"].build()
+    small = copy.deepcopy(model)
+    heads = even_heads(model)
+    compact_model(small, heads)
+    ids, settings = torch.tensor([[3, 7, 9, 4]]), {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    with AttentionSession(model, edits=[HeadGates(dict.fromkeys(heads, 0.0))]):
+        expected = model.generate(ids, **settings)
+    assert torch.equal(small.generate(ids, **settings), expected)
 
 
 @pytest.mark.parametrize("kernel", rest_slow(KERNELS))
@@ -267,12 +314,12 @@ def test_a_head_of_shared_weights_at_one_depth_cannot_be_cut() -> None:
     assert heads_of_model(model).removed == []
 
 
-@pytest.mark.parametrize("name", ["gpt2", "modernbert", "llama", "t5"])
-def test_refused_models_stay_as_they_are(name: str) -> None:
+@pytest.mark.parametrize(("name", "told"), [("t5", "cannot be cut out"), ("llama", "share keys and values")])
+def test_refused_models_stay_as_they_are(name: str, told: str) -> None:
     model = zoo.ZOO[name].build()
     assert removed_heads(model) == []
     head = find_sites(model)[0].heads[0]
-    with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
+    with pytest.raises(UnsupportedModelError, match=told):
         compact_model(model, [head])
 
 
@@ -388,7 +435,7 @@ def test_factors_do_not_go_into_shared_weights() -> None:
         refilled(model)
 
 
-# Grouped keys, one matrix for queries, keys and values, Conv1D, learned sinks, position biases by head.
+# A layer of GPT-2 cannot be without heads, groups of the others would be left uneven, T5 has position biases by head.
 UNCUT = rest_slow(
     ["gpt2", "modernbert", "llama", "mistral", "qwen3", "phi", "gemma2", "gpt-oss", "t5"], ["gpt2", "llama", "t5"]
 )

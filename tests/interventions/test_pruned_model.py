@@ -56,7 +56,7 @@ def _compare(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(outputs(model), whole)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "modernbert", "phi"])
+@pytest.mark.parametrize("kind", ["llama", "t5", "gemma2"])
 def test_heads_that_cannot_be_cut_out_are_set_to_zero(kind: str) -> None:
     model = zoo.ZOO[kind].build()
     heads: Sequence[Head] = find_sites(model)[0].heads[:1]

@@ -148,8 +148,8 @@ def test_of_two_equal_heads_one_goes(learned: nn.Module) -> None:
     size = parts.head_size
     with torch.no_grad():
         for layer in parts.inward:
-            layer.weight[size:] = layer.weight[:size]
-            layer.bias[size:] = layer.bias[:size]
+            layer.module.weight[size:] = layer.module.weight[:size]
+            layer.module.bias[size:] = layer.module.bias[:size]
         columns(model, 1).copy_(columns(model, 0))
     Trainer(TrainingOptions(steps=100, batch_tokens=500, learning_rate=5e-3), ModelLoss()).fit(model, Occurs())
     gated, _ = fitted(model, 0.2, 400)

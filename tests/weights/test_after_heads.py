@@ -18,6 +18,9 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
+from headlens.heads import Head
+from headlens.interventions.compacting import compact_model
+from headlens.interventions.gates import HeadGates
 from headlens.weights.after_heads import module_after_heads
 from headlens.weights.head_slicing import output_projection, projections
 
@@ -232,3 +235,29 @@ def test_code_is_read(kind: type[nn.Module], name: str | None) -> None:
 def test_code_that_cannot_be_read_says_nothing() -> None:
     module = type("Made", (nn.Module,), {"forward": len})()
     assert module_after_heads(module) == ""
+
+
+# Norms over the queries of all heads together; numbers of heads that are those of the configuration.
+UNCUT = {"olmo2": "they have q_norm", "olmoe": "they have q_norm", "phi3": "headlens finds no plain layers"}
+
+
+@pytest.mark.parametrize("family", rest_slow([*PLAIN, *MOE], ["gpt_neox", "phi3", "olmo2"]))
+def test_heads_of_decoders_are_cut_or_refused_in_words(family: str) -> None:
+    config = CONFIG_MAPPING[family](**SMALL, **(EXPERTS if family in MOE else {}))
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.3)
+    ids = torch.arange(3, 13)[None]
+    heads = [Head("decoder", 0, 0), Head("decoder", 0, 2), Head("decoder", 1, 2), Head("decoder", 1, 3)]
+    if family in UNCUT:
+        with pytest.raises(UnsupportedModelError, match=f"cannot be cut out: {UNCUT[family]}"):
+            compact_model(model, heads)
+        return
+    with attach_edit(model, HeadGates(dict.fromkeys(heads, 0.0))), torch.no_grad():
+        expected = model(input_ids=ids).logits
+    with torch.no_grad():
+        intact = model(input_ids=ids).logits
+        compact_model(model, heads)
+        torch.testing.assert_close(model(input_ids=ids).logits, expected, atol=1e-4, rtol=1e-4)
+    assert (intact - expected).abs().max() > 1e-2

@@ -26,7 +26,6 @@ from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.errors import UnsupportedModelError, counted
 from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head
-from headlens.interventions.compacting import can_cut
 from headlens.interventions.pruned_model import pruned_model
 from headlens.models.loading import LoadedModel
 from headlens.planning.speed import operations_of
@@ -100,18 +99,9 @@ class PruningExperiment:
         """Whether a strategy chooses heads by their relevance."""
         return any(strategies.STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
 
-    @property
-    def notes(self) -> list[str]:
-        """What the reader should know about how heads were chosen."""
-        return [*self._layout_note(), *self._relevance_notes()]
-
-    def _layout_note(self) -> list[str]:
-        if can_cut(self.loaded.model):
-            return []
-        return [
-            "Heads of this architecture cannot be cut out of the weights, so pruned models were measured with the "
-            "outputs of their heads set to 0: `parameters` and `speedup` are empty."
-        ]
+    def notes(self, pruning: pd.DataFrame) -> list[str]:
+        """What the reader should know about how heads were chosen, and about the rows of `pruning.csv`."""
+        return [*_layout_note(pruning), *self._relevance_notes()]
 
     def _relevance_notes(self) -> list[str]:
         if not self.by_relevance:
@@ -308,3 +298,20 @@ def operations(model: PreTrainedModel, examples: Examples) -> int:
     middle = sorted(examples.prepared, key=lambda p: p.length)[len(examples) // 2]
     batch = task.collate([middle], examples.reader, model.device)
     return operations_of(task.network(model), {**batch.inputs, **task.arguments(model)})
+
+
+def _layout_note(pruning: pd.DataFrame) -> list[str]:
+    """A note where pruned models kept all weights: their architecture is not known, or groups would be left uneven."""
+    pruned = pruning[pruning["n_pruned"] > 0]
+    uncut = pruned["parameters"].isna()
+    if not uncut.any():
+        return []
+    which = (
+        "The heads of pruned models"
+        if uncut.all()
+        else f"The heads of {int(uncut.sum())} of {len(pruned)} pruned models"
+    )
+    return [
+        f"{which} cannot be cut out of the weights: they were measured with their outputs set to 0, and `parameters` "
+        "and `speedup` are empty."
+    ]

@@ -157,7 +157,7 @@ class _Ablated:
         if self.request.pruning.prune:
             ranked_on = bench.ranked_on
             tables["pruning"], arrays["pruned"] = bench.outcome()
-            notes += bench.notes
+            notes += bench.notes(tables["pruning"])
         tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}

@@ -348,9 +348,9 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
         )
     if done.again:
         notes.append(f"{counted(len(done.again), 'head')} had already been removed.")
-    if request.stock and not can_cut(loaded.model):
+    if request.stock and not can_cut(loaded.model, done.cut):
         notes.append(
-            "Heads of this architecture cannot be cut out of the weights: zeros stand in the output projections alone, "
+            "These heads cannot be cut out of the weights: zeros stand in the output projections alone, "
             "and other commands still measure what these heads attend to."
         )
     if not request.stock:

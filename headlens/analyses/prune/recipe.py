@@ -16,7 +16,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
 from headlens.findings.result_notes import were, without_advice
-from headlens.heads import STACKS
+from headlens.heads import STACKS, Head
 from headlens.interventions.compacting import can_cut
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.gate_options import GateOptions
@@ -154,12 +154,14 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
         if outcome.values and not outcome.left:
             notes.append(f"{outcome.run}: all gates are closed.")
     heads = sum(s.n_heads for s in find_sites(opened.loaded.model))
-    if any(o.removed for o in outcomes) and not can_cut(opened.loaded.model):
+    some = [o for o in outcomes if 0 < len(o.removed) < heads]
+    if uncut := [o.run for o in some if not can_cut(opened.loaded.model, map(Head.parse, o.removed))]:
         notes.append(
-            "Heads of this architecture cannot be cut out of the weights: checkpoints keep their shape, with zeros in "
-            "the output projections for heads, and other commands still see all of them."
+            f"{', '.join(uncut)}: these heads cannot be cut out of the weights, so the checkpoint keeps its shape, "
+            "with zeros in the output projections, and other commands still see all of them; no such model is trained "
+            "from scratch."
         )
-    elif emptied := [o.run for o in outcomes if len(o.removed) == heads]:
+    if emptied := [o.run for o in outcomes if len(o.removed) == heads]:
         notes.append(
             f"{', '.join(emptied)}: without any head left, the checkpoint keeps its shape, with zeros for heads, and "
             "other commands still see all of them; no such model is trained from scratch."

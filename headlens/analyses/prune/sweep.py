@@ -243,7 +243,8 @@ class GateSweep:
         completed = []
         for outcome in outcomes:
             shape, of_scratch = frozenset(outcome.removed), {}
-            if outcome in reported and len(shape) < heads:
+            gone = [Head.parse(head) for head in outcome.removed]
+            if outcome in reported and len(shape) < heads and can_cut(self.loaded.model, gone):
                 scratch = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
                 of_scratch = {name: getattr(scratch, name) for name in OF_SCRATCH}
             completed.append(replace(outcome, **of_scratch))

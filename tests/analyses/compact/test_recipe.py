@@ -80,7 +80,7 @@ def test_outputs_at_padding_do_not_count(*, at_padding: bool) -> None:
 def test_weights_that_changed_fail(value: float) -> None:
     model, small = pair()
     with torch.no_grad():
-        projections(small, find_sites(small)[2].module).value.weight[0, 0] += value
+        projections(small, find_sites(small)[2].module).inward[2].module.weight[0, 0] += value
     with pytest.raises(SelfCheckError):
         difference_to_masked(model, small, HEADS, inputs()).check()
 
