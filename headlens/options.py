@@ -35,7 +35,7 @@ DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"
 # What stands in the place of names of files, folders, models and corpora.
-_PLACES = ("MODEL", "[MODEL] [SECOND]", "[MODEL]...", "SOURCE", "FILE", "DIR", "RUN", "MASK", "GRAPH", "PAPER")
+_PLACES = ("MODEL", "RUN|MODEL", "[MODEL] [SECOND]", "[MODEL]...", "SOURCE", "FILE", "DIR", "RUN", "MASK", "GRAPH", "PAPER")
 # Metadata of a field that Python alone can give, so that run.json does not hold it.
 NOT_RECORDED = {"recorded": False}
 
