@@ -143,7 +143,7 @@ class Ablate(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
     orders: Whole | None
     rank_split: str | Number | None
     relevance: Place | None
-    predict: Text | None
+    predict: Texts | None
     figures: bool | None
 
 class Attend(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
@@ -216,6 +216,7 @@ class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOption
     zero_scores: bool | None
     seeds: Whole | None
     controls: bool | None
+    predict: Texts | None
     margin: Number | None
     text: Texts | None
     corpus: Text | None
@@ -313,7 +314,7 @@ class Train(Resumed, LoopOptions, MaskOptions, ModelOptions, OutputOptions, Trai
     attention: Text | None
     figures: bool | None
     text: Texts | None
-    predict: Text | None
+    predict: Texts | None
 
 class TrainDam(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):
     lambdas: Numbers | None

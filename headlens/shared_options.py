@@ -104,7 +104,7 @@ BLEU_TOKENIZER = Option(
 )
 PREDICTED = Option(
     "A test set without labels: predictions for all of its rows are written in GLUE's submission format, such as "
-    "SST-2.tsv.",
+    "SST-2.tsv; TASK=SOURCE is one of another task with the same classes; can be repeated.",
     TASK,
     "SOURCE",
     shown="",

@@ -292,9 +292,10 @@ def test_predictions_for_a_test_set(headlens: Headlens, made: Callable[..., str]
     """Of the model that was trained, and the same of its checkpoint, under the same mask."""
     for name, content in (("train.tsv", sst2()), ("dev.tsv", sst2(8)), ("test.tsv", TEST)):
         Path(name).write_text(content, encoding="utf-8")
-    task = ("--task", "sst2", "--predict", "test.tsv", "--mask-rules", "no-diagonal")
-    learn = ("train", made("judge"), *task, "--data", "train.tsv")
-    done = headlens(*learn, "--dev-data", "dev.tsv", *SMALL, "--out", "run")
+    plain = ("--task", "sst2", "--mask-rules", "no-diagonal")
+    task = (*plain, "--predict", "test.tsv")
+    learn = ("train", made("judge"), *plain, "--data", "train.tsv")
+    done = headlens(*learn, "--predict", "test.tsv", "--dev-data", "dev.tsv", *SMALL, "--out", "run")
     assert done.code == 0, done.err
     lines = Path("run/SST-2.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "index\tprediction"

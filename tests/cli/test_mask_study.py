@@ -114,6 +114,26 @@ def test_tables_and_figures(run: Headlens, patterns: tuple[str, ...], layers: tu
     assert json.loads(Path("run/run.json").read_text(encoding="utf-8"))["lesson"]["data"]["examples"] > 0
 
 
+def accuracy_of(predictions: Path, data: str) -> float:
+    """The share of right class names in a file of predictions, whose rows are those of a labelled file."""
+    predicted = pd.read_csv(predictions, sep="\t")["prediction"]
+    return float((predicted == pd.read_csv(data, sep="\t")["gold_label"]).mean())
+
+
+def test_predictions_of_each_model_are_as_often_right_as_its_rows_say(
+    headlens: Headlens, made: Callable[..., str], entailment: str
+) -> None:
+    controls = ("--no-controls", "--pattern", "window:0", "--no-figures", "--out", "run")
+    words = ("masks", made("nli", task="mnli"), "--data", entailment, *SHORT, *controls, "--task", "mnli")
+    done = headlens(*words, "--dev-data", "m.tsv", "--predict", "m.tsv", "--predict", "mnli-mm=mm.tsv")
+    assert done.code == 0, done.err
+    found = pd.read_csv("run/masks.csv")
+    for row in found.to_dict("records"):
+        (folder,) = Path("run/predictions").glob(f"{row['pattern'].replace(':', '_')}-kept-all-seed0*")
+        assert {path.name for path in folder.iterdir()} == {"MNLI-m.tsv", "MNLI-mm.tsv"}
+        assert accuracy_of(folder / "MNLI-m.tsv", "m.tsv") == pytest.approx(row["value"])
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
     rows = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -36,6 +36,7 @@ from headlens.attention_masks.model_mask import LEFT_ALONE, mask_edit, stack_lay
 from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, LearnedSpans, Removal, ZeroedScores
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
+from headlens.files import atomic_path
 from headlens.findings.verdicts import with_family_verdicts
 from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.removed_layers import remove_layers, without_attention
@@ -55,6 +56,12 @@ from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tables.mask_tables import DEGREES, DRAWS, MASK_TRAININGS, SPANS
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.task import Task
+from headlens.tasks.test_set_predictions import write_predictions
+
+PREDICTIONS = "predictions"  # folder of the predictions for test sets, of each model in one of its own
 
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean length. Models "
@@ -180,6 +187,7 @@ class MaskStudy:
         study: how models are trained, and how degrees and spans are learned.
         n: tokens for which sparsities are counted.
         tests: how many trainings of a seed are compared with the one without a mask.
+        test_sets: what each model makes predictions for, by the names of tasks.
     """
 
     run: Run
@@ -187,6 +195,7 @@ class MaskStudy:
     study: StudyRequest
     n: int
     tests: int = 1
+    test_sets: Mapping[str, MemoryExamples] = field(default_factory=dict)
 
     @cached_property
     def trainings(self) -> Trainings:
@@ -294,7 +303,8 @@ class MaskStudy:
         source = None if learned is None else SettledMask.kept(learned.mask)
         with under(model, case, texts.books, source) as edit, spanned(case, training_set, learned):
             measured = self.trainings.compared(loaded, training_set, model, baseline)
-        notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
+            notes = measured.notes + self._predicted(replace(loaded, model=model), training_set.task, case, texts)
+        notes += [LEFT_ALONE] * (edit is not None and edit.left_alone)
         recorded = measured if case.whole else replace(measured, records=[], keys=[])
         outcome = CaseOutcome(case.name, **vars(replace(recorded, notes=notes)))
         if learned is None or source is None:
@@ -311,8 +321,23 @@ class MaskStudy:
             draws=list(self._drawn(opened, case, texts, learned, measured)),
         )
 
+    def _predicted(self, loaded: LoadedModel, task: Task, case: MaskCase, texts: StudyTexts) -> list[str]:
+        """Writes the predictions for the test sets, and returns what to know about them."""
+        if not self.run.writes:
+            return []
+        # Masks are made for the texts of the study: longer rows of a test set are cut.
+        options = EvaluationOptions(self.trainings.training.batch_tokens, texts.longest, warn=self.run.warn)
+        place = self.run.path / PREDICTIONS / case.name
+        with self.run.reporter.status(f"{case.words}: predicting"):
+            return write_predictions(task, loaded, self.test_sets, options, lambda name: atomic_path(place / name))
+
     def _drawn(
-        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, learned: LearnedMaskResult, baseline: Baseline
+        self,
+        opened: OpenedTraining,
+        case: MaskCase,
+        texts: StudyTexts,
+        learned: LearnedMaskResult,
+        baseline: Baseline,
     ) -> Iterator[Record]:
         """The metrics under masks that are drawn from learned degrees, compared with those under the mask that stays.
 

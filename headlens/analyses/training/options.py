@@ -52,7 +52,7 @@ class FineTuneRequest(Checked):
     model: str = option(DEMO, shared_options.TRAINED_MODEL)
     dev_data: str | None = option(None, shared_options.HELD_OUT_EXAMPLES)
     dev_share: float = option(0.05, _DEV_SHARE)
-    predict: str | None = option(None, shared_options.PREDICTED)
+    predict: tuple[str, ...] = option((), shared_options.PREDICTED)
     longest: int | None = option(None, shared_options.LONGEST)
     vocabulary: int = option(8000, shared_options.VOCABULARY)
     training: TrainingOptions = field(default_factory=TrainingOptions)

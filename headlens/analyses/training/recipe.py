@@ -37,7 +37,7 @@ from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerp
 from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.reader import Reader
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
-from headlens.tasks.test_set_predictions import predicted_rows, write_predictions
+from headlens.tasks.test_set_predictions import read_test_sets, write_predictions
 from headlens.tasks.translation import Translation
 
 _LONGEST = 512  # tokens that a model with random weights reads
@@ -64,7 +64,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         with run.reporter.status("reading data"):
             learned, all_counts = request.data.for_training(), (counts, dev_counts)
             task, train, dev = read_examples(learned, request.dev_data, request.dev_share, all_counts, offline=offline)
-            test = predicted_rows(request.predict, request.data, offline=offline)
+            test_sets = read_test_sets(request.predict, request.data, offline=offline)
         loaded = _load(request, run, train)
         held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
         run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
@@ -89,9 +89,8 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             # The final model on what was held out, as if it was loaded again.
             options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
             measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
-            if test is not None:
-                with run.reporter.status(f"predicting {test.name}"):
-                    notes += write_predictions(task, loaded, test, replace(options, warn=run.warn), run.file)
+            with run.reporter.status("predicting"):
+                notes += write_predictions(task, loaded, test_sets, replace(options, warn=run.warn), run.file)
         facts = _facts(rows, dev_rows) | {"checkpoint": saved, ONLY_TRAINING: _dropout(loaded.model)}
         return _write(request, run, loaded, state, measured, notes, facts)
 
