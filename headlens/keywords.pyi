@@ -216,6 +216,7 @@ class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOption
     zero_scores: bool | None
     seeds: Whole | None
     controls: bool | None
+    also_on: Texts | None
     predict: Texts | None
     margin: Number | None
     text: Texts | None
@@ -314,6 +315,7 @@ class Train(Resumed, LoopOptions, MaskOptions, ModelOptions, OutputOptions, Trai
     attention: Text | None
     figures: bool | None
     text: Texts | None
+    also_on: Texts | None
     predict: Texts | None
 
 class TrainDam(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):

@@ -109,6 +109,13 @@ PREDICTED = Option(
     "SOURCE",
     shown="",
 )
+ALSO_ON = Option(
+    "Also evaluate the model on held-out examples of another task with the same classes, such as mnli-mm=dev.tsv; can "
+    "be repeated.",
+    TASK,
+    "TASK=SOURCE",
+    shown="",
+)
 HELD_OUT_EXAMPLES = Option("Examples on which the model is evaluated.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option(
     "Share of tokens to mask and predict, for mlm.", TRAINING, group="training-args", at_least=0, at_most=1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -18,7 +19,7 @@ from headlens.attention_masks.named_masks import FULL_ATTENTION, TextGraph, Zero
 from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
 from headlens.learning.mask_learning import forget_masks
-from headlens.learning.open_training_set import OpenedTraining, open_training_set
+from headlens.learning.open_training_set import OpenedTraining, open_training_set, read_further
 from headlens.learning.sweep import SweepRun, forget
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
@@ -92,6 +93,7 @@ def _trained(
         forget_masks(run.path)
         forget(run.path, f"{PREDICTIONS}/*")
     offline, data = study.model_options.offline, study.training_set.data
+    further = read_further(study.also_on, data, offline=offline)
     test_sets = read_test_sets(study.predict, data, offline=offline)
     loaded = run.load(study.model, study.model_options)
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
@@ -100,9 +102,11 @@ def _trained(
         opened = open_training_set(study.training_set, run, loaded, seed, offline=offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", opened.training_set.facts)
-        return opened
+        return replace(opened, training_set=replace(opened.training_set, further=further))
 
-    run.depend_on(None, {f"the test set of {name}": fingerprint(rows.examples) for name, rows in test_sets.items()})
+    others = {f"what is held out of {task.name}": held for task, held in further}
+    others |= {f"the test set of {name}": rows for name, rows in test_sets.items()}
+    run.depend_on(None, {name: fingerprint(part.examples) for name, part in others.items()})
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
     tests = len(chosen) // study.seeds - 1
     tables, notes = MaskStudy(run, opened, study, request.length, tests, test_sets).tables(chosen)
