@@ -48,7 +48,10 @@ CLAIMS = TableSchema(
         word("claim", "The sentence."),
         _SOURCE.but("Where it is printed: `paper` or `slides`."),
         word("reading", "How it is measured here, and what in that is ours."),
-        word("step", "Name of the run; empty where the claim needs what is not there."),
+        word(
+            "step",
+            "Name of the run, as `STEP/TASK` of one with several tasks; empty where the claim needs what is not there.",
+        ),
         METRIC,
         word("verdict", "Whether the claim holds, by the whole interval, or `not run here`."),
         number(

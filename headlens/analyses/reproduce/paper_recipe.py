@@ -207,6 +207,7 @@ def _checked_tables(
         ValueError: if one of them, a claim or a figure cannot be read, or is about a step that there is not.
     """
     from headlens.analyses.reproduce.claims import Claim
+    from headlens.analyses.reproduce.paper_cells import step_and_task
     from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable
 
     names = {step.name for step in steps}
@@ -219,7 +220,7 @@ def _checked_tables(
         if unknown := sorted({source.step for source in compared.sources()} - known):
             raise ValueError(f"the table {compared.title!r} is about {unknown[0]!r}, which is {where}")
     for claim in map(Claim.of, claims):
-        if unknown := sorted(set(claim.steps) - names):
+        if unknown := sorted({step_and_task(name)[0] for name in claim.steps} - names):
             raise ValueError(f"the claim {claim.claim!r} is about {unknown[0]!r}, which is no step")
     for figure in map(ComparedFigure.of, figures):
         if unknown := sorted(set(figure.steps) - names):

@@ -36,6 +36,7 @@ from headlens.tables.table_schema import TableSchema
 
 _AGREEMENT, _CLAIMS, _FIGURES = "Agreement by column", "Claims in the text", "Figures of the paper"
 _HUB = "hub:"
+_ON_HUB = re.compile(r"(?:[\w-]+=)?hub:([^:]+)")  # also of another task, as in `mnli-mm=hub:nyu-mll/glue:mnli`
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -222,7 +223,7 @@ def missing_of(steps: Sequence[Step]) -> dict[str, str]:
     for step in steps:
         needs = [text for name in sorted(step.references) for text in missing.get(name, [])]
         needs += ["a GPU"] * (step.gpu and not accelerated())
-        repositories = [text.removeprefix(_HUB).partition(":")[0] for text in step.texts() if text.startswith(_HUB)]
+        repositories = [found[1] for text in step.texts() if (found := _ON_HUB.match(text))]
         models = step.texts("model", "models")
         repositories += [model for model in models if _REPOSITORY.fullmatch(model) and not Path(model).exists()]
         uncached = [name for name in repositories if not _is_cached(name)]
