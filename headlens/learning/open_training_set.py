@@ -123,9 +123,9 @@ def read_further(sources: Sequence[str], data: TaskData, *, offline: bool) -> tu
     """
     further: list[tuple[Task, MemoryExamples]] = []
     for text in sources:
-        named = data.of_same_classes(text, "--also-on")
+        named = data.of_same_classes(text, "--data-args also-on")
         if named.task in (data.task, *(task.name for task, _ in further)):
-            message = f"--also-on {text}: the model is evaluated on {named.task} already."
+            message = f"--data-args also-on {text}: the model is evaluated on {named.task} already."
             raise OptionError(message, "Write TASK=SOURCE with another task, such as mnli-mm=FILE for mnli.")
         counts = SourceCounts()
         task, source = open_examples(named, offline=offline)

@@ -195,8 +195,8 @@ class Planner(Plan):
             self.add(Work(f"measure on {size.name}", tokens=size.tokens, each=each, length=size.length))
 
     def further_sets(self, sources: Iterable[str], data: TaskData, *, offline: bool) -> list[DataSize]:
-        """Held-out data of other tasks with the same classes, as `--also-on` names them."""
-        return [self.task(data.of_same_classes(text, "--also-on"), offline=offline) for text in sources]
+        """Held-out data of other tasks with the same classes, as `also-on` names them."""
+        return [self.task(data.of_same_classes(text, "--data-args also-on"), offline=offline) for text in sources]
 
     def add(self, work: Work) -> None:
         """Adds a part of the work, its text length limited by the model's positions and the tokens of a batch."""

@@ -326,7 +326,7 @@ def test_one_model_is_scored_on_both_development_sets(
     headlens: Headlens, made: Callable[..., str], entailment: str
 ) -> None:
     """The rows are those of `ablate`, which loads the checkpoint; each set has a table, and a note names its task."""
-    also = ("--also-on", "mnli-mm=mm.tsv", "--predict", "mnli-mm=mm.tsv")
+    also = ("--data-args", "also-on=mnli-mm=mm.tsv", "--predict", "mnli-mm=mm.tsv")
     learn = ("train", made("nli", task="mnli"), "--task", "mnli", "--data", entailment, "--dev-data", "m.tsv")
     done = headlens(*learn, *also, *SMALL, "--out", "run")
     assert done.code == 0, done.err
@@ -346,8 +346,8 @@ def test_one_model_is_scored_on_both_development_sets(
     for words, wrong, message in (
         (learn, "m.tsv", "the model is evaluated on mnli already"),
         (learn, "sst2=m.tsv", "sst2 does not have the classes of --task mnli"),
-        (of_text, "mnli=m.tsv", "--also-on is not for --task mlm"),
+        (of_text, "mnli=m.tsv", "--data-args also-on is not for --task mlm"),
     ):
-        refused = headlens(*words, "--also-on", wrong, "--out", "none")
+        refused = headlens(*words, "--data-args", f"also-on={wrong}", "--out", "none")
         assert refused.code == 2
         assert message in refused.err

@@ -128,8 +128,9 @@ def test_one_model_is_scored_on_both_development_sets(
     """Its rows are those of a study of either set, and its predictions are as often right as its rows say."""
     controls = ("--no-controls", "--pattern", "window:0", "--no-figures", "--out", "run")
     words = ("masks", made("nli", task="mnli"), "--data", entailment, *SHORT, *controls)
-    both = ("--dev-data", "m.tsv", "--also-on", "mnli-mm=mm.tsv", "--predict", "m.tsv", "--predict", "mnli-mm=mm.tsv")
-    done = headlens(*words, "--task", "mnli", *both)
+    sets = 'also-on = ["mnli-mm=mm.tsv"]\npredict = ["m.tsv", "mnli-mm=mm.tsv"]\n'
+    Path("sets.toml").write_text(sets, encoding="utf-8")
+    done = headlens(*words, "--task", "mnli", "--dev-data", "m.tsv", "--data-args", "sets.toml")
     assert done.code == 0, done.err
     found = pd.read_csv("run/masks.csv").set_index("task")
     assert found.index.tolist() == ["mnli", "mnli-mm"] * 2

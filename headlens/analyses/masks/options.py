@@ -251,7 +251,7 @@ class StudyRequest(Checked):
         flags=("--controls/--no-controls",),
     )
     also_on: tuple[str, ...] = option((), ALSO_ON)
-    predict: tuple[str, ...] = option((), PREDICTED, excludes="graph")
+    predict: tuple[str, ...] = option((), PREDICTED, group="data-args", excludes="graph")
     margin: float | None = option(None, MARGIN)
     training_set: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))

@@ -388,7 +388,7 @@ def test_the_cells_of_test_sets_name_the_files_that_the_steps_write() -> None:
     controls = {"Devlin et al.": "kept", "BERT-base": "kept", "randomly dropped": "random"}
     for row, column in product(table.rows, table.columns[:-1]):
         (source,) = table.sources_of(row, column)
-        named = source.needs.removeprefix("the GLUE server's score of ")
+        named = source.needs.removeprefix("GLUE's score of ")
         cases = [written[file] for file in fnmatch.filter(written, named)]
         assert [case.seed for case in cases] == [0, 1, 2], named
         assert all(case.mask == FULL_ATTENTION and case.layers is None for case in cases)
