@@ -272,7 +272,7 @@ class Report(Resumed, OutputOptions, total=False):
     width: Literal["full", "column"] | None
 
 class Reproduce(Resumed, OutputOptions, total=False):
-    small: bool | None
+    scale: Literal["small", "card", "full"] | None
 
 class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingOptions, total=False):
     dev: Text | None

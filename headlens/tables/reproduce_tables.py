@@ -23,6 +23,10 @@ COMPARISON = TableSchema(
         _SOURCE,
         _NOT_RUN,
         word("agreement", "How our number stands to the published one, in words; empty without both."),
+        word(
+            "scale",
+            "Scale of our run: `full`, the paper's setting; `card`, a smaller one; `small`, bundled data and models.",
+        ),
     ),
 )
 COLUMN_AGREEMENT = TableSchema(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from headlens.analyses.reproduce.options import Scale
 from headlens.analyses.reproduce.paper_cells import (
     ENDS,
     ComparedColumn,
@@ -83,6 +84,7 @@ class ComparedTable:
         source: where its published cells are printed.
         baseline: a row; agreement says whether differences from it have the paper's sign. Empty for none.
         small: whether it shows stand-ins of the small setting; it has no published cells then.
+        scale: of the runs that it shows, where that is given; see `shown_scale`.
     """
 
     title: str
@@ -93,6 +95,12 @@ class ComparedTable:
     source: Source = "paper"
     baseline: str = ""
     small: bool = False
+    scale: Scale = "full"
+
+    @property
+    def shown_scale(self) -> Scale:
+        """The scale of the runs whose numbers it shows."""
+        return "small" if self.small else self.scale
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> ComparedTable:
@@ -175,7 +183,12 @@ class ComparedTable:
         for row, column in product(self.rows, self.columns):
             published = row.published.get(column.name)
             cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
-            cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
+            cell |= {
+                "scale": self.shown_scale,
+                "source": "" if published is None else self.source,
+                "not_run": "",
+                "agreement": "",
+            }
             cells.append(cell | dict.fromkeys(("ours", *ENDS)) | ours(row, column))
         return COMPARISON.frame(cells)
 
