@@ -275,7 +275,7 @@ def test_a_smaller_setting_fills_tables_of_its_own(headlens: Headlens, recipe: P
     assert (whole["table"], whole["scale"], whole["published"]) == ("Accuracy", "full", 52)
     assert whole["not_run"] == "needs the whole recipe, --scale full"
     assert pd.isna(whole["ours"])
-    assert (smaller["table"], smaller["scale"]) == ("Smaller setting (--scale card): Accuracy", "card")
+    assert (smaller["table"], smaller["scale"]) == ("Smaller setting (--scale card) in place of: Accuracy", "card")
     assert smaller["published"] == 52
     assert smaller["ours"] > 0
     words = (tmp_path / "out/comparison.md").read_text(encoding="utf-8")

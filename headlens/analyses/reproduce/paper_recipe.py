@@ -179,7 +179,8 @@ class PaperRecipe:
         smaller = {step.name for step in steps} & set(stand_ins)
         for table in self.tables:
             if smaller & {source.step for source in ComparedTable.of(table).sources()}:
-                yield {**table, "title": f"Smaller setting (--scale card): {table['title']}", "scale": "card"}
+                title = f"Smaller setting (--scale card) in place of: {table['title']}"
+                yield {**table, "title": title, "scale": "card"}
 
 
 def recipe_names() -> list[str]:

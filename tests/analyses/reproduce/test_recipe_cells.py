@@ -420,7 +420,7 @@ def test_a_smaller_setting_stands_beside_the_paper_in_tables_of_its_own(paper: s
     assert [table for table in card.tables if table.get("scale") != "card"] == list(recipe.tables)
     cells = {table.title: [row.published for row in table.rows] for table in map(ComparedTable.of, recipe.tables)}
     for table in own:
-        title = table.title.removeprefix("Smaller setting (--scale card): ")
+        title = table.title.removeprefix("Smaller setting (--scale card) in place of: ")
         assert title != table.title
         assert [row.published for row in table.rows] == cells[title]
         assert {source.step for source in table.sources()} & {step.name for step in card.steps}
