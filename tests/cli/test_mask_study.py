@@ -122,6 +122,7 @@ def accuracy_of(predictions: Path, data: str) -> float:
     return float((predicted == pd.read_csv(data, sep="\t")["gold_label"]).mean())
 
 
+@pytest.mark.slow
 def test_one_model_is_scored_on_both_development_sets(
     headlens: Headlens, made: Callable[..., str], entailment: str
 ) -> None:
