@@ -101,7 +101,9 @@ class ListsOnce(_OfProgram, TyperCommand):
         except Exception as error:
             # Typer does not export the class of the error.
             refused = str(getattr(error, "option_name", "")).removeprefix("--")
-            declaration = next((o for o in declarations.values() if refused in o.former_names), None)
+            declaration = next(
+                (o for o in declarations.values() if refused in {*o.former_names, *o.option.replaces}), None
+            )
             if declaration is None:
                 raise
             raise typer.BadParameter(declaration.moved(refused), ctx=ctx) from error

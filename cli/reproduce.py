@@ -54,7 +54,7 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
                 "step": step.name,
                 "what": step.why,
                 "command": step.command,
-                "time (approx.)": "unknown" if plan["seconds"] is None else duration(plan["seconds"]),
+                "time (approx.)": _time_text(plan),
                 "memory (approx.)": "unknown" if plan["bytes"] is None else size_text(plan["bytes"]),
                 "cannot run here: needs": missing.get(step.name),
             }
@@ -73,11 +73,19 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     screen.finish({"paper": recipe.name, "seconds": total, "steps": plans}, [], shlex.join(["headlens", *words]))
 
 
+def _time_text(plan: dict[str, Any]) -> str:
+    """How long a step takes; of a step with data of unknown size, how long the rest of it does."""
+    known = sum(work["seconds"] or 0.0 for work in plan.get("work", ()))
+    at_least = f"at least {duration(known)}" if known else "unknown"
+    return at_least if plan["seconds"] is None else duration(plan["seconds"])
+
+
 @command("Results", plan=_planned)
 def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     """Reproduce the experiments of a paper, and write its tables with our numbers next to the published ones.
 
-    Examples: headlens reproduce · headlens reproduce voita2019 --small · headlens reproduce sparsebert2021 --dry-run
+    Examples: headlens reproduce · headlens reproduce voita2019 --scale small ·
+    headlens reproduce sparsebert2021 --dry-run
     """
     if _listed_or_shown(request, screen):
         return
@@ -105,11 +113,11 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
         recipes = [read_recipe(name)[0] for name in recipe_names()]
         rows = [{"paper": r.name, "title": r.title, "steps": ", ".join(s.name for s in r.steps)} for r in recipes]
         screen.table("Papers", rows)
-        screen.finish({"papers": rows}, [], f"headlens reproduce {recipes[0].name} --small")
+        screen.finish({"papers": rows}, [], f"headlens reproduce {recipes[0].name} --scale small")
         return True
     if request.show:
-        if request.small:
-            raise OptionError("--show prints the whole recipe, including its small setting.", "Leave --small out.")
+        if request.scale != "full":
+            raise OptionError("--show prints the whole recipe, with the settings of all scales.", "Leave --scale out.")
         from headlens.analyses.reproduce.recipe import requested_recipe
 
         sys.stdout.write(visible_text(requested_recipe(request)[1]))

@@ -31,12 +31,12 @@ def train(run: Any, request: Any, screen: Screen) -> str:
     if evaluations and len(metrics):
         title += f", {counted(int(metrics['n'].iloc[0]), 'example')}"
     screen.table(title if len(rows) <= _LAST else f"{title}, the last {_LAST} of {len(rows)}", list(rows[-_LAST:]))
-    if len(metrics):
+    for (task, data), part in metrics.groupby(["task", "data"], sort=False) if len(metrics) else ():
         lines = [
             {"metric": row["metric"], "value": row["value"], "95 % CI": bounds(row, 3), "examples": row["n"]}
-            for row in metrics.to_dict("records")
+            for row in part.to_dict("records")
         ]
-        screen.table(f"{metrics['task'].iloc[0]} on {metrics['data'].iloc[0]}", lines)
+        screen.table(f"{task} on {data}", lines)
     following = ["headlens", "classify", str(run.folder / "model")]
     if isinstance(request, FineTuneRequest) and request.dev_data is not None:
         following = ["headlens", "ablate", str(run.folder / "model"), *request.data.as_options(request.dev_data)]

@@ -143,7 +143,7 @@ class Ablate(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
     orders: Whole | None
     rank_split: str | Number | None
     relevance: Place | None
-    predict: Text | None
+    predict: Texts | None
     figures: bool | None
 
 class Attend(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
@@ -216,6 +216,8 @@ class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOption
     zero_scores: bool | None
     seeds: Whole | None
     controls: bool | None
+    also_on: Texts | None
+    predict: Texts | None
     margin: Number | None
     text: Texts | None
     corpus: Text | None
@@ -270,7 +272,7 @@ class Report(Resumed, OutputOptions, total=False):
     width: Literal["full", "column"] | None
 
 class Reproduce(Resumed, OutputOptions, total=False):
-    small: bool | None
+    scale: Literal["small", "card", "full"] | None
 
 class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingOptions, total=False):
     dev: Text | None
@@ -313,7 +315,8 @@ class Train(Resumed, LoopOptions, MaskOptions, ModelOptions, OutputOptions, Trai
     attention: Text | None
     figures: bool | None
     text: Texts | None
-    predict: Text | None
+    also_on: Texts | None
+    predict: Texts | None
 
 class TrainDam(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):
     lambdas: Numbers | None

@@ -35,7 +35,19 @@ DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"
 # What stands in the place of names of files, folders, models and corpora.
-_PLACES = ("MODEL", "RUN|MODEL", "[MODEL] [SECOND]", "[MODEL]...", "SOURCE", "FILE", "DIR", "RUN", "MASK", "GRAPH", "PAPER")
+_PLACES = (
+    "MODEL",
+    "RUN|MODEL",
+    "[MODEL] [SECOND]",
+    "[MODEL]...",
+    "SOURCE",
+    "FILE",
+    "DIR",
+    "RUN",
+    "MASK",
+    "GRAPH",
+    "PAPER",
+)
 # Metadata of a field that Python alone can give, so that run.json does not hold it.
 NOT_RECORDED = {"recorded": False}
 
@@ -66,6 +78,7 @@ class Option:
         of_program: whether it is an option of the program, which is understood before and after every command.
         command_line: whether it can be typed; else it is for Python and for files alone.
         former: what gives a value today that it had before.
+        replaces: what gives it today, by the names of switches that it replaces, without dashes.
     """
 
     help: str
@@ -85,6 +98,7 @@ class Option:
     of_program: bool = False
     command_line: bool = True
     former: Mapping[str, str] = field(default_factory=dict)
+    replaces: Mapping[str, str] = field(default_factory=dict)
 
 
 # Options of the command line that stand for several, which few people change: `--thresholds positional=0.5,sink=0.3`.
@@ -168,8 +182,10 @@ class DeclaredOption:
         """How an option is given that the command line wrote by itself before.
 
         Args:
-            former: one of `former_names`.
+            former: one of `former_names`, or a switch that it replaces.
         """
+        if former in self.option.replaces:
+            return f"--{former} is {self.option.replaces[former]} now."
         if self.option.command_line:
             value = "" if self.is_switch and not self.default else "=false" if self.is_switch else "=VALUE"
             return f"--{former} is a part of --{self.option.group} now: {self.flag}{value}."

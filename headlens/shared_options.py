@@ -104,10 +104,18 @@ BLEU_TOKENIZER = Option(
 )
 PREDICTED = Option(
     "A test set without labels: predictions for all of its rows are written in GLUE's submission format, such as "
-    "SST-2.tsv.",
+    "SST-2.tsv; TASK=SOURCE for another task with the same classes; can be repeated.",
     TASK,
     "SOURCE",
     shown="",
+)
+ALSO_ON = Option(
+    "Held-out examples of another task with the same classes, on which the model is evaluated as well, such as "
+    "mnli-mm=dev.tsv; a list of several in a TOML file.",
+    CORPUS,
+    "TASK=SOURCE",
+    shown="",
+    group="data-args",
 )
 HELD_OUT_EXAMPLES = Option("Examples on which the model is evaluated.", TASK, "SOURCE", shown="a part of the data")
 MASKED_SHARE = Option(

@@ -36,7 +36,7 @@ def right(
     headlens.prune(lambdas=np.float64(0.1), gates=["encoder"])
     headlens.relevance(compare="taylor,gradxact")
     headlens.report(result, "runs/demo", Path("runs/other"), format=["png"])
-    headlens.reproduce("voita2019", small=True)
+    headlens.reproduce("voita2019", scale="card")
 
 
 def wrong(anything: object) -> None:

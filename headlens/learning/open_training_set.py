@@ -9,7 +9,7 @@ from typing import cast
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, split_corpus
-from headlens.errors import CorpusError, counted
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes
 from headlens.learning.text_training import TextData, loaded_model, unknown_text_notes
 from headlens.learning.training_options import TEXT, TextOptions, TextTask, TrainingSetOptions
@@ -107,6 +107,32 @@ def read_examples(
         advice = "Spell them the same way, or give training examples of every class."
         raise CorpusError(f"{message}: {', '.join(task.labels)}.", advice, path=source.name)
     return task, _with_unlearned(task, given), gather(source, counts[1])
+
+
+def read_further(sources: Sequence[str], data: TaskData, *, offline: bool) -> tuple[tuple[Task, MemoryExamples], ...]:
+    """Other tasks with the same classes, and their held-out examples, with notes on what was left out of them.
+
+    Args:
+        sources: each `TASK=SOURCE`.
+        data: the task of the model, and how its data is read.
+        offline: never ask the hub.
+
+    Raises:
+        OptionError: for a task with other classes, or one that is measured already.
+        CorpusError: broken data.
+    """
+    further: list[tuple[Task, MemoryExamples]] = []
+    for text in sources:
+        named = data.of_same_classes(text, "--data-args also-on")
+        if named.task in (data.task, *(task.name for task, _ in further)):
+            message = f"--data-args also-on {text}: the model is evaluated on {named.task} already."
+            raise OptionError(message, "Write TASK=SOURCE with another task, such as mnli-mm=FILE for mnli.")
+        counts = SourceCounts()
+        task, source = open_examples(named, offline=offline)
+        held_out = gather(source, counts)
+        notes = (*held_out.notes, *left_out_notes(counts, held_out.name, None))
+        further.append((task, replace(held_out, notes=notes)))
+    return tuple(further)
 
 
 def _with_unlearned(task: Task, learned: MemoryExamples) -> MemoryExamples:

@@ -103,7 +103,7 @@ class Trainings:
             outcome = run.processes.share(make())
             if run.writes:
                 with atomic_path(path) as temporary:
-                    temporary.write_text(json.dumps(vars(outcome)), encoding="utf-8")
+                    temporary.write_text(json.dumps(vars(outcome), default=vars), encoding="utf-8")
             run.processes.gather(None)
         if run.writes:
             shutil.rmtree(self._state(name), ignore_errors=True)

@@ -206,6 +206,7 @@ class TrainingSet:
         objective: the loss that is minimised.
         held: the held-out data; None evaluates nothing.
         facts: what became of the data, for run.json.
+        further: other tasks with the same classes, and the examples on which the model is measured as well.
     """
 
     task: Task
@@ -213,6 +214,7 @@ class TrainingSet:
     objective: Objective
     held: example_sources.MemoryExamples | None
     facts: dict[str, Any]
+    further: tuple[tuple[Task, example_sources.MemoryExamples], ...] = ()
 
     @classmethod
     def of_task(
@@ -276,14 +278,17 @@ class TrainingSet:
             examples = given_pairs(held) if two_sided else given_texts(held, loaded, options.longest)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
+    @property
+    def measured_on(self) -> list[tuple[Task, example_sources.MemoryExamples]]:
+        """Tasks and the examples on which the model is measured, its own task first."""
+        return [*([] if self.held is None else [(self.task, self.held)]), *self.further]
+
     def prepared(self) -> Iterator[PreparedExample]:
         """The examples that are learned, then those that are measured on, as the model reads them; none of text."""
         if isinstance(self.data, TaskRows):
             yield from self.data.prepared
-            if self.held is not None:
-                yield from prepare_all(
-                    self.task, self.held, self.data.task_forward.reader, example_sources.SourceCounts()
-                )
+            for task, held in self.measured_on:
+                yield from prepare_all(task, held, self.data.task_forward.reader, example_sources.SourceCounts())
 
     @property
     def longest(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -189,6 +190,15 @@ class Planner(Plan):
         """Examples of a task to learn, and to measure on: as named, or a share held out."""
         size = self.task(learned, offline=offline)
         return size.split(share) if dev_data is None else (size, self.task(learned.held_out(dev_data), offline=offline))
+
+    def measure(self, sizes: Iterable[DataSize], each: float = 1.0) -> None:
+        """Adds that models are evaluated on data, each part by so many models."""
+        for size in sizes:
+            self.add(Work(f"measure on {size.name}", tokens=size.tokens, each=each, length=size.length))
+
+    def further_sets(self, sources: Iterable[str], data: TaskData, *, offline: bool) -> list[DataSize]:
+        """Held-out data of other tasks with the same classes, as `also-on` names them."""
+        return [self.task(data.of_same_classes(text, "--data-args also-on"), offline=offline) for text in sources]
 
     def add(self, work: Work) -> None:
         """Adds a part of the work, its text length limited by the model's positions and the tokens of a batch."""

@@ -23,6 +23,10 @@ COMPARISON = TableSchema(
         _SOURCE,
         _NOT_RUN,
         word("agreement", "How our number stands to the published one, in words; empty without both."),
+        word(
+            "scale",
+            "Scale of our run: `full`, the paper's setting; `card`, a smaller one; `small`, bundled data and models.",
+        ),
     ),
 )
 COLUMN_AGREEMENT = TableSchema(
@@ -48,7 +52,10 @@ CLAIMS = TableSchema(
         word("claim", "The sentence."),
         _SOURCE.but("Where it is printed: `paper` or `slides`."),
         word("reading", "How it is measured here, and what in that is ours."),
-        word("step", "Name of the run; empty where the claim needs what is not there."),
+        word(
+            "step",
+            "Name of the run, as `STEP/TASK` of one with several tasks; empty where the claim needs what is not there.",
+        ),
         METRIC,
         word("verdict", "Whether the claim holds, by the whole interval, or `not run here`."),
         number(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headlens import shared_options
+from headlens.errors import OptionError
 from headlens.option_values import names
 from headlens.options import CORPUS, TASK, BleuTokenizer, Checked, option
 
@@ -205,3 +206,24 @@ class TaskData(Checked):
             source: file or data set of the held-out data.
         """
         return replace(self, data=(source,), data_split=None, limit=None)
+
+    def of_same_classes(self, text: str, flag: str) -> TaskData:
+        """Returns the options of held-out data of this task, or of another one whose classes are the same.
+
+        Args:
+            text: `SOURCE`, or `TASK=SOURCE`.
+            flag: the option, for the message.
+
+        Raises:
+            OptionError: for a task with other classes.
+        """
+        name, equals, source = text.partition("=")
+        if not equals or name not in TASK_NAMES:
+            return self.held_out(text)
+        classes = {task.name: task.classes for task in CLASS_TASKS}
+        same = [other for other in classes if classes[other] == classes.get(self.task)]
+        if name not in (self.task, *same):
+            others = ", ".join(other for other in same if other != self.task) or "none"
+            message = f"{flag} {text}: {name} does not have the classes of --task {self.task}."
+            raise OptionError(message, f"Tasks with the same classes: {others}.")
+        return replace(self.held_out(source), task=name)

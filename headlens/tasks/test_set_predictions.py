@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -47,14 +48,34 @@ class Predictions:
         return "".join(f"{index}\t{prediction}\n" for index, prediction in (("index", "prediction"), *self.rows))
 
 
-def predicted_rows(source: str | None, data: TaskData, *, offline: bool = False) -> MemoryExamples | None:
-    """Reads the rows of a test set, if there is one, all of them, in order; labels are not needed, and not looked at.
+def read_test_sets(sources: Sequence[str], data: TaskData, *, offline: bool = False) -> dict[str, MemoryExamples]:
+    """Reads test sets, by the names of their tasks.
+
+    Args:
+        sources: each `SOURCE`, or `TASK=SOURCE` of another task with the same classes.
+        data: the task of the model, and the columns that its data has.
+        offline: never ask the hub.
+
+    Raises:
+        OptionError: for a task with other classes, or two test sets of a task; also as in `predicted_rows`.
+        CorpusError: as in `predicted_rows`.
+    """
+    named = [data.of_same_classes(text, "--predict") for text in sources]
+    for place, other in enumerate(named):
+        if other.task in [before.task for before in named[:place]]:
+            message = f"--predict names two test sets of {other.task}, whose predictions would have the same file."
+            raise OptionError(message, "Name each by its task, such as mnli-mm=FILE.")
+    return {other.task: predicted_rows(other.data[0], other, offline=offline) for other in named}
+
+
+def predicted_rows(source: str, data: TaskData, *, offline: bool = False) -> MemoryExamples:
+    """Reads the rows of a test set, all of them, in order; labels are not needed, and not looked at.
 
     The ids of the examples are what the test set calls its rows, or else their numbers from 0; their label is 0, which
     no prediction depends on.
 
     Args:
-        source: a file, or `hub:NAME`, of which the split `test` is read; None for no test set.
+        source: a file, or `hub:NAME`, of which the task's part for tests is read.
         data: the task, and the columns that its data has.
         offline: never ask the hub.
 
@@ -62,11 +83,10 @@ def predicted_rows(source: str | None, data: TaskData, *, offline: bool = False)
         OptionError: for a task that has no classes or scores.
         CorpusError: with the line: a row that cannot be read, no columns of texts, no row at all.
     """
-    if source is None:
-        return None
     columns = {role: column for role, column in columns_by_role(data).items() if role != "label"}
     entry = find_task(data.task, columns)
-    rows = open_rows(entry, source, DataOptions(columns, "test", offline=offline))
+    split = entry.split.replace("validation", "test")
+    rows = open_rows(entry, source, DataOptions(columns, split, offline=offline))
     if not isinstance(entry.task, SequenceClassification | Regression) or not isinstance(entry.reader, TextReader):
         raise OptionError(
             f"--predict is not for --task {data.task}.",
@@ -146,20 +166,24 @@ def _written(task: Task, predicted: Sequence[float]) -> list[str]:
 def write_predictions(
     task: Task,
     loaded: LoadedModel,
-    rows: MemoryExamples,
+    test_sets: Mapping[str, MemoryExamples],
     options: EvaluationOptions,
     file: Callable[[str], AbstractContextManager[Path]],
 ) -> list[str]:
-    """Writes the predictions of a model for a test set, and returns what to know about them; errors as in `predict`.
+    """Writes the predictions of a model for test sets, and returns what to know about them; errors as in `predict`.
 
     Args:
         task: the task, with its classes.
         loaded: a model that was trained for it.
-        rows: the test set.
+        test_sets: by the names of their tasks, which have the same classes.
         options: see `predict`.
         file: gives a temporary path for the file of a name.
     """
-    predictions = predict(task, loaded, rows, options)
-    with file(predictions.file) as path:
-        path.write_text(predictions.text, encoding="utf-8")
-    return list(predictions.notes)
+    notes: list[str] = []
+    for name, rows in test_sets.items():
+        named = task if name == task.name else replace(cast("SequenceClassification", task), name=name)
+        predictions = predict(named, loaded, rows, options)
+        with file(predictions.file) as path:
+            path.write_text(predictions.text, encoding="utf-8")
+        notes += predictions.notes
+    return notes

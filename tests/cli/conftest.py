@@ -244,6 +244,19 @@ def made(
 
 
 @pytest.fixture
+def entailment(headlens: Headlens) -> str:
+    """A file of pairs in the empty folder where the program is called; beside it two development sets, m and mm."""
+    for name, shift in (("train", 0), ("m", 1), ("mm", 2)):
+        rows = [
+            f"{n}\t{text(n)}\t{text(n, shift)}\t{CATALOGUE['mnli'].task.labels[(n + shift) % 3]}"
+            for n in range(12 + shift)
+        ]
+        lines = ["index\tsentence1\tsentence2\tgold_label", *rows]
+        Path(f"{name}.tsv").write_text("\n".join(lines), encoding="utf-8")
+    return "train.tsv"
+
+
+@pytest.fixture
 def sentiment(headlens: Headlens) -> tuple[str, ...]:
     """Files of sentences in the empty folder where the program is called; the options that name them."""
     Path("train.tsv").write_text(sentiment_table(), encoding="utf-8")

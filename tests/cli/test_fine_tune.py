@@ -292,9 +292,10 @@ def test_predictions_for_a_test_set(headlens: Headlens, made: Callable[..., str]
     """Of the model that was trained, and the same of its checkpoint, under the same mask."""
     for name, content in (("train.tsv", sst2()), ("dev.tsv", sst2(8)), ("test.tsv", TEST)):
         Path(name).write_text(content, encoding="utf-8")
-    task = ("--task", "sst2", "--predict", "test.tsv", "--mask-rules", "no-diagonal")
-    learn = ("train", made("judge"), *task, "--data", "train.tsv")
-    done = headlens(*learn, "--dev-data", "dev.tsv", *SMALL, "--out", "run")
+    plain = ("--task", "sst2", "--mask-rules", "no-diagonal")
+    task = (*plain, "--predict", "test.tsv")
+    learn = ("train", made("judge"), *plain, "--data", "train.tsv")
+    done = headlens(*learn, "--predict", "test.tsv", "--dev-data", "dev.tsv", *SMALL, "--out", "run")
     assert done.code == 0, done.err
     lines = Path("run/SST-2.tsv").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "index\tprediction"
@@ -318,3 +319,35 @@ def test_predictions_for_a_test_set(headlens: Headlens, made: Callable[..., str]
         assert refused.code == 2, arguments
         assert words in refused.err
         assert not Path("none").exists()
+
+
+@pytest.mark.slow
+def test_one_model_is_scored_on_both_development_sets(
+    headlens: Headlens, made: Callable[..., str], entailment: str
+) -> None:
+    """The rows are those of `ablate`, which loads the checkpoint; each set has a table, and a note names its task."""
+    also = ("--data-args", "also-on=mnli-mm=mm.tsv", "--predict", "mnli-mm=mm.tsv")
+    learn = ("train", made("nli", task="mnli"), "--task", "mnli", "--data", entailment, "--dev-data", "m.tsv")
+    done = headlens(*learn, *also, *SMALL, "--out", "run")
+    assert done.code == 0, done.err
+    assert "mnli on m\n" in done.out
+    assert "mnli-mm on mm\n" in done.out
+    assert "note: mnli-mm: Always giving the most frequent answer" in done.out
+    metrics = pd.read_csv("run/metrics.csv")
+    assert metrics[["task", "data", "n"]].values.tolist() == [["mnli", "m", 13], ["mnli-mm", "mm", 14]]
+    assert pd.read_csv("run/examples.csv")["task"].tolist() == ["mnli"] * 13 + ["mnli-mm"] * 14
+    assert sorted(path.name for path in Path("run").glob("MNLI*")) == ["MNLI-mm.tsv"]
+    for row in metrics.to_dict("records"):
+        words = ("--task", row["task"], "--data", f"{row['data']}.tsv", "--no-figures", "--out", row["task"])
+        measured = headlens("ablate", "run/model", *words)
+        assert measured.code == 0, measured.err
+        assert pd.read_csv(f"{row['task']}/ablation.csv")["baseline"].iloc[0] == row["value"]
+    of_text = ("train", "demo", "--task", "mlm")
+    for words, wrong, message in (
+        (learn, "m.tsv", "the model is evaluated on mnli already"),
+        (learn, "sst2=m.tsv", "sst2 does not have the classes of --task mnli"),
+        (of_text, "mnli=m.tsv", "--data-args also-on is not for --task mlm"),
+    ):
+        refused = headlens(*words, "--data-args", f"also-on={wrong}", "--out", "none")
+        assert refused.code == 2
+        assert message in refused.err

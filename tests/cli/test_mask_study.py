@@ -21,7 +21,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.study import fine_tuned
+from headlens.analyses.masks.study import CaseOutcome, fine_tuned
 from headlens.attention.persistent_edit import persistent_edit_of
 from headlens.attention.sites import find_sites
 from headlens.attention_masks.attention_mask import AttentionMask
@@ -29,9 +29,11 @@ from headlens.corpora.conllu import write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
+from headlens.learning.sweep import Baseline
 from headlens.learning.training_run import CheckpointFolder, measure
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel, load
+from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import DIFFERENCE
 from headlens.tables.mask_tables import DRAWS, MASK_TRAININGS, SPANS
 from headlens_cli.masks import study_tables
@@ -112,6 +114,47 @@ def test_tables_and_figures(run: Headlens, patterns: tuple[str, ...], layers: tu
     assert ("Intervals over two seeds say little" in done.out) == ("means of seeds" in words) == (seeds == 2)
     assert not Path("run/.resume").exists()
     assert json.loads(Path("run/run.json").read_text(encoding="utf-8"))["lesson"]["data"]["examples"] > 0
+
+
+def accuracy_of(predictions: Path, data: str) -> float:
+    """The share of right class names in a file of predictions, whose rows are those of a labelled file."""
+    predicted = pd.read_csv(predictions, sep="\t")["prediction"]
+    return float((predicted == pd.read_csv(data, sep="\t")["gold_label"]).mean())
+
+
+@pytest.mark.slow
+def test_one_model_is_scored_on_both_development_sets(
+    headlens: Headlens, made: Callable[..., str], entailment: str
+) -> None:
+    """Its rows are those of a study of either set, and its predictions are as often right as its rows say."""
+    controls = ("--no-controls", "--pattern", "window:0", "--no-figures", "--out", "run")
+    words = ("masks", made("nli", task="mnli"), "--data", entailment, *SHORT, *controls)
+    sets = 'also-on = ["mnli-mm=mm.tsv"]\npredict = ["m.tsv", "mnli-mm=mm.tsv"]\n'
+    Path("sets.toml").write_text(sets, encoding="utf-8")
+    done = headlens(*words, "--task", "mnli", "--dev-data", "m.tsv", "--data-args", "sets.toml")
+    assert done.code == 0, done.err
+    found = pd.read_csv("run/masks.csv").set_index("task")
+    assert found.index.tolist() == ["mnli", "mnli-mm"] * 2
+    assert len(set(found["value"])) > 1
+    names = {"mnli": ("MNLI-m.tsv", "m.tsv"), "mnli-mm": ("MNLI-mm.tsv", "mm.tsv")}
+    for task, row in found.iterrows():
+        (folder,) = Path("run/predictions").glob(f"{row['pattern'].replace(':', '_')}-kept-all-seed0*")
+        assert {path.name for path in folder.iterdir()} == {file for file, _ in names.values()}
+        file, data = names[str(task)]
+        assert accuracy_of(folder / file, data) == pytest.approx(row["value"])
+    alone = headlens(*words, "--task", "mnli-mm", "--dev-data", "mm.tsv", "--overwrite")
+    assert alone.code == 0, alone.err
+    same = ["pattern", "value", "ci_low", "ci_high", "delta", "p_value", "n"]
+    expected = pd.read_csv("run/masks.csv")[same]
+    pd.testing.assert_frame_equal(found.loc["mnli-mm"].reset_index()[same], expected)
+    assert not list(Path("run/predictions").iterdir()), "those of the run before would be taken for its own"
+
+
+def test_what_is_remembered_of_a_training_is_what_was_found() -> None:
+    baseline = Baseline(records=[[0.0, 1.0, 0.5]], keys=["a"])
+    outcome = CaseOutcome("full", metrics=[{"value": 0.5}], records=[[1.0]], keys=["b"], further=[baseline])
+    written = json.dumps(vars(outcome), default=vars)
+    assert conform(parse_json(written), CaseOutcome) == outcome
 
 
 @pytest.mark.parametrize("count", [1, 3])

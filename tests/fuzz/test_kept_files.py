@@ -168,10 +168,10 @@ def test_recipes_of_other_types(name: str, strokes: Any) -> None:
     def read() -> object:
         with read_errors(name, "is no recipe", "Look at it.", OptionError):
             recipe = _parsed(name, content)
-        for step in recipe.small().steps:
+        for step in recipe.at("small").steps:
             step.filled(dict.fromkeys((own.name for own in recipe.steps), "x"))
         judged = [Claim.of(claim).judged(Path("nowhere")) for claim in recipe.claims]
-        return [*judged, *(ComparedTable.of(table).compared(Path("nowhere")) for table in recipe.small().tables)]
+        return [*judged, *(ComparedTable.of(table).compared(Path("nowhere")) for table in recipe.at("small").tables)]
 
     told(read)
 

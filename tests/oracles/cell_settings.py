@@ -10,7 +10,7 @@ from typing import Any
 from possible_rows import possible_rows, request_of
 
 from headlens.analyses.reproduce.claims import Claim, ClaimSide
-from headlens.analyses.reproduce.paper_cells import ENDS, matching
+from headlens.analyses.reproduce.paper_cells import ENDS, matching, step_and_task
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step
 from headlens.analyses.reproduce.paper_tables import CellSource, ComparedColumn, ComparedRow, ComparedTable
 
@@ -60,7 +60,7 @@ _QUANTITIES = {r"without \[SEP\]": "confidence", r"with \[SEP\]": "confidence_al
 # What tells settings apart in a file.
 _SETTINGS = (
     *("pattern", "metric", "control", "layers", "init", "penalty", "model", "diagonal", "strategy", "n_pruned"),
-    *("other_model", "statistic", "quantity"),
+    *("other_model", "statistic", "quantity", "task"),
 )
 # What a claim reads besides its number, by what decides it.
 _EVIDENCE = {"seeds": ("seed",), "heads": ("head",), "interval": ENDS, "p_value": ("expected", "p_value")}
@@ -100,7 +100,8 @@ def problems(recipe: PaperRecipe) -> Iterator[str]:
 def _of_claims(recipe: PaperRecipe, steps: Mapping[str, Step]) -> Iterator[str]:
     for claim in map(Claim.of, recipe.claims):
         for step, metric in claim.steps.items():
-            rows = possible_rows(recipe, steps[step], claim.file)
+            name, task = step_and_task(step)
+            rows = matching(possible_rows(recipe, steps[name], claim.file), task)
             compared = claim.evidence in ("seeds", "heads")
             sides = (claim.first, claim.second) if compared else (claim.first,)
             for side in sides:
@@ -111,7 +112,7 @@ def _of_claims(recipe: PaperRecipe, steps: Mapping[str, Step]) -> Iterator[str]:
                     yield f"{claim.claim}: {len(fitting)} rows of {step} would be one number"
                 if missing := {*side.minimum, claim.value, *_EVIDENCE[claim.evidence]} - set(rows):
                     yield f"{claim.claim}: {step} has no columns {missing}"
-            request = request_of(recipe, steps[step])
+            request = request_of(recipe, steps[name])
             for side, words in zip(sides, claim.reading.split(" less ", len(sides) - 1), strict=True):
                 yield from (f"{claim.claim}: {problem}" for problem in _of_reading(claim, side, words, request))
 
@@ -191,7 +192,7 @@ def _facts(
         facts["diagonal"] = {"kept": "with", "dropped": "without", "random": "random"}.get(control)
         if learned and control == "kept" and not request_of(recipe, steps[learned[1]]).dam.diagonal:
             facts["diagonal"] = "without"
-        facts |= {"task": request.study.training_set.data.task, "layers": where.get("layers")}
+        facts |= {"task": where.get("task", request.study.training_set.data.task), "layers": where.get("layers")}
         penalised = re.match("(?:degrees|spans):mu=([^,]+)", mask)
         facts["mu"] = float(penalised[1]) if penalised else None
         facts |= {name: where.get(name) for name in ("degree_global", "degree_random", "degree_neighbour")}

@@ -89,7 +89,9 @@ def _masks(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     request = request_of(recipe, step)
     task = request.study.training_set.data.task
     rows = []
-    for case, metric in product(study_cases(request.study, tuple(request.pattern)), _reported(task)):
+    tasks = (task, *(text.partition("=")[0] for text in request.study.also_on))
+    cells = product(study_cases(request.study, tuple(request.pattern)), tasks)
+    for case, task, metric in ((case, name, metric) for case, name in cells for metric in _reported(name)):
         try:
             degrees = case.degrees()
         except OptionError:  # a mask that is not learned yet

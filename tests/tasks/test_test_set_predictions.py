@@ -15,11 +15,13 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
+from headlens.tasks import test_set_predictions
 from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import DataOptions
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
-from headlens.tasks.test_set_predictions import predict, predicted_rows
+from headlens.tasks.test_set_predictions import predict, predicted_rows, read_test_sets
 
 OPTIONS = EvaluationOptions(batch_tokens=60)
 ENTAILED = ["entailment", "not_entailment"]
@@ -164,3 +166,37 @@ def test_rows_without_text_are_refused(tmp_path: Path, wordpiece_tokenizer: PreT
     rows = predicted_rows(str(path), TaskData("sst2"))
     with pytest.raises(CorpusError, match="1 row without any text to read, and every row needs a prediction"):
         predict(TASKS["sst2"], model_of("sst2", wordpiece_tokenizer), rows, OPTIONS)
+
+
+def test_test_sets_of_tasks_with_the_same_classes(tmp_path: Path) -> None:
+    for name, texts in (("m", "the cat\tthe dog"), ("mm", "the house\tthe man")):
+        (tmp_path / f"{name}.tsv").write_text(f"sentence1\tsentence2\n{texts}\n", encoding="utf-8")
+    first, second = str(tmp_path / "m.tsv"), f"mnli-mm={tmp_path / 'mm.tsv'}"
+    read = read_test_sets((first, second), TaskData("mnli"))
+    assert {name: [e.texts for e in rows.examples] for name, rows in read.items()} == {
+        "mnli": [("the cat", "the dog")],
+        "mnli-mm": [("the house", "the man")],
+    }
+    with pytest.raises(OptionError, match=r"two test sets of mnli-mm, whose predictions would have the same file"):
+        read_test_sets((second, second), TaskData("mnli"))
+    with pytest.raises(OptionError, match=r"rte does not have the classes of --task mnli.\n.*: mnli-mm, snli\."):
+        read_test_sets(("rte=x.tsv",), TaskData("mnli"))
+    with pytest.raises(OptionError, match=r"sst2 does not have the classes of --task stsb.\n.*: none\."):
+        read_test_sets(("sst2=x.tsv",), TaskData("stsb"))
+
+
+@pytest.mark.parametrize(
+    ("task", "split"), [("mnli", "test_matched"), ("mnli-mm", "test_mismatched"), ("sst2", "test"), ("stsb", "test")]
+)
+def test_the_part_of_a_data_set_that_is_for_tests(task: str, split: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As GLUE names them on the hub."""
+    asked: list[str | None] = []
+
+    def rows(entry: Any, source: str, options: DataOptions) -> Any:
+        asked.append(options.split)
+        raise CorpusError("no network", path=source)
+
+    monkeypatch.setattr(test_set_predictions, "open_rows", rows)
+    with pytest.raises(CorpusError):
+        predicted_rows("hub:nyu-mll/glue", TaskData(task))
+    assert asked == [split]

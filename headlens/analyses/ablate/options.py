@@ -131,7 +131,7 @@ class AblateRequest:
     data: TaskData = field(default_factory=TaskData)
     options: AblationOptions = field(default_factory=AblationOptions)
     pruning: PruneOptions = field(default_factory=PruneOptions)
-    predict: str | None = option(None, PREDICTED)
+    predict: tuple[str, ...] = option((), PREDICTED)
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = option(True, FIGURES)
@@ -140,7 +140,7 @@ class AblateRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
-        if len(self.models) > 1 and self.predict is not None:
+        if len(self.models) > 1 and self.predict:
             raise OptionError("--predict writes the predictions of one model, but two were given.", "Give one.")
         if len(self.models) > 1 and any(label.partition("=")[0].strip() == "model" for label in self.data.labels):
             raise OptionError(

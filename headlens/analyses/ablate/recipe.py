@@ -36,7 +36,7 @@ from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Chosen, Examples, example_table
 from headlens.tasks.task_heads import check_head, classifier_names
 from headlens.tasks.task_options import AUTO, OWN_CLASSES
-from headlens.tasks.test_set_predictions import predicted_rows, write_predictions
+from headlens.tasks.test_set_predictions import read_test_sets, write_predictions
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         known = () if first is None else classifier_names(first)
         task, source = open_examples(data, offline=request.model_options.offline, known=known)
         metric = chosen_metric(task, request.options.metric)
-        test = predicted_rows(request.predict, data, offline=request.model_options.offline)
+        test_sets = read_test_sets(request.predict, data, offline=request.model_options.offline)
         for name in request.models[1:]:
             # Errors in it are raised before the first model is swept.
             other = run.load(name, request.model_options)
@@ -97,11 +97,11 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
-                if test is not None and run.folder is not None:
+                if test_sets and run.folder is not None:
                     size = request.options.batch_tokens or EvaluationOptions.batch_tokens
-                    with run.reporter.status(f"predicting {test.name}"):
+                    with run.reporter.status("predicting"):
                         scoring_notes = write_predictions(
-                            task, loaded, test, EvaluationOptions(size, warn=run.warn), run.file
+                            task, loaded, test_sets, EvaluationOptions(size, warn=run.warn), run.file
                         )
                     results[label].notes.extend(scoring_notes)
         tables = _stack(results)

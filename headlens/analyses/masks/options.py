@@ -34,7 +34,7 @@ from headlens.options import (
     declared_options,
     option,
 )
-from headlens.shared_options import FIGURES, MARGIN, OutputOptions
+from headlens.shared_options import ALSO_ON, FIGURES, MARGIN, PREDICTED, OutputOptions
 from headlens.tasks.task_options import task_name
 
 if TYPE_CHECKING:
@@ -250,6 +250,8 @@ class StudyRequest(Checked):
         STUDY,
         flags=("--controls/--no-controls",),
     )
+    also_on: tuple[str, ...] = option((), ALSO_ON)
+    predict: tuple[str, ...] = option((), PREDICTED, group="data-args", excludes="graph")
     margin: float | None = option(None, MARGIN)
     training_set: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headlens.analyses.masks.options import MasksRequest
 from headlens.analyses.masks.recipe import study_cases
 from headlens.attention_masks.named_masks import LearnedDegrees
-from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
+from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps
 from headlens.runs.progress import Reporter
 
 
@@ -25,7 +25,8 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     loop, runs = TrainingSteps.of(study.training, learned), len(planned)
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
     drawn = study.degrees.draws * sum(isinstance(case.mask, LearnedDegrees) for case in planned)
-    planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs + drawn, length=held_out.length))
+    further = planner.further_sets(study.also_on, study.training_set.data, offline=study.model_options.offline)
+    planner.measure([held_out, *further], each=runs + drawn)
     if study.parser != "gold":
         planner.notes.append(
             f"The time of {study.parser} is not in the estimate: it parses each text once, beforehand."

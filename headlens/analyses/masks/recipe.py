@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -12,17 +13,19 @@ from headlens.analyses.masks.cases import MaskCase, cases
 from headlens.analyses.masks.degree_tables import degree_effects
 from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
-from headlens.analyses.masks.study import MaskStudy
+from headlens.analyses.masks.study import PREDICTIONS, MaskStudy
 from headlens.attention_masks.attention_mask import FILE, PatternMask
 from headlens.attention_masks.named_masks import FULL_ATTENTION, TextGraph, Zeroable, ZeroedScores, parse_named_mask
 from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
 from headlens.learning.mask_learning import forget_masks
-from headlens.learning.open_training_set import OpenedTraining, open_training_set
-from headlens.learning.sweep import SweepRun
+from headlens.learning.open_training_set import OpenedTraining, open_training_set, read_further
+from headlens.learning.sweep import SweepRun, forget
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
 from headlens.tables.mask_tables import SPARSITY
+from headlens.tasks.example_sources import fingerprint
+from headlens.tasks.test_set_predictions import read_test_sets
 
 _PARAMETERS = (
     "The paper does not give the parameters. Those shown reproduce its sparsities to the last digit, except for "
@@ -88,18 +91,25 @@ def _trained(
     """The tables of what was trained, what to know about them, and what run.json says of the model."""
     if request.place.overwrite and run.writes:
         forget_masks(run.path)
+        forget(run.path, f"{PREDICTIONS}/*")
+    offline, data = study.model_options.offline, study.training_set.data
+    further = read_further(study.also_on, data, offline=offline)
+    test_sets = read_test_sets(study.predict, data, offline=offline)
     loaded = run.load(study.model, study.model_options)
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        opened = open_training_set(study.training_set, run, loaded, seed, offline=study.model_options.offline)
+        opened = open_training_set(study.training_set, run, loaded, seed, offline=offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", opened.training_set.facts)
-        return opened
+        return replace(opened, training_set=replace(opened.training_set, further=further))
 
+    others = {f"what is held out of {task.name}": held for task, held in further}
+    others |= {f"the test set of {name}": rows for name, rows in test_sets.items()}
+    run.depend_on(None, {name: fingerprint(part.examples) for name, part in others.items()})
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
     tests = len(chosen) // study.seeds - 1
-    tables, notes = MaskStudy(run, opened, study, request.length, tests).tables(chosen)
+    tables, notes = MaskStudy(run, opened, study, request.length, tests, test_sets).tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -36,6 +36,7 @@ from headlens.attention_masks.model_mask import LEFT_ALONE, mask_edit, stack_lay
 from headlens.attention_masks.named_masks import LearnedDegrees, LearnedInRun, LearnedSpans, Removal, ZeroedScores
 from headlens.corpora.parsers import make_parser
 from headlens.errors import OptionError, counted
+from headlens.files import atomic_path
 from headlens.findings.verdicts import with_family_verdicts
 from headlens.interventions.edited_model import EditedModel
 from headlens.interventions.removed_layers import remove_layers, without_attention
@@ -50,11 +51,17 @@ from headlens.learning.mask_learning import (
     save_mask,
 )
 from headlens.learning.open_training_set import OpenedTraining
-from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, training_notes
+from headlens.learning.sweep import Baseline, Record, TrainedResult, Trainings, notes_once, training_notes
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tables.mask_tables import DEGREES, DRAWS, MASK_TRAININGS, SPANS
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.task import Task
+from headlens.tasks.test_set_predictions import write_predictions
+
+PREDICTIONS = "predictions"  # folder of the predictions for test sets, of each model in one of its own
 
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean length. Models "
@@ -158,6 +165,7 @@ class CaseOutcome(TrainedResult):
         degrees: of the heads of that mask, see `degree_rows`.
         spans: of the heads of that mask, see `span_rows`.
         shares: that it masks, of n tokens and of the texts.
+        further: records of the further tasks that the model is measured on, in their order.
         draws: the metrics under masks that were drawn from the degrees, a row of draws.csv each; differences
             are from the mask that was learned.
     """
@@ -166,6 +174,7 @@ class CaseOutcome(TrainedResult):
     mask: str | None = None
     degrees: list[Record] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
+    further: list[Baseline] = field(default_factory=list)
     draws: list[Record] = field(default_factory=list)
     spans: list[Record] = field(default_factory=list)
 
@@ -180,6 +189,7 @@ class MaskStudy:
         study: how models are trained, and how degrees and spans are learned.
         n: tokens for which sparsities are counted.
         tests: how many trainings of a seed are compared with the one without a mask.
+        test_sets: what each model makes predictions for, by the names of tasks.
     """
 
     run: Run
@@ -187,6 +197,7 @@ class MaskStudy:
     study: StudyRequest
     n: int
     tests: int = 1
+    test_sets: Mapping[str, MemoryExamples] = field(default_factory=dict)
 
     @cached_property
     def trainings(self) -> Trainings:
@@ -204,7 +215,7 @@ class MaskStudy:
         notes: list[str] = []
         notes_of_cases: list[tuple[str, list[str]]] = []
         texts: StudyTexts | None = None
-        baseline: Baseline | None
+        baseline: CaseOutcome | None
         for seed, seed_cases in groupby(planned, attrgetter("seed")):
             opened, baseline = self.opened(seed), None
             if texts is None:  # they are the same for all seeds
@@ -230,7 +241,7 @@ class MaskStudy:
         notes += [] if texts is None else self._notes(planned, texts)
         filled = {name: records[name] for name in records if records[name] or name == "masks"}
         tables = {name: _TABLES[name].frame(rows) for name, rows in filled.items()}
-        tables["masks"] = with_family_verdicts(tables["masks"], ["seed"])
+        tables["masks"] = with_family_verdicts(tables["masks"], ["task", "seed"])
         tables |= {"degrees": degrees_table(records["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 
@@ -279,7 +290,7 @@ class MaskStudy:
                 pass
 
     def _trained(
-        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
+        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: CaseOutcome | None
     ) -> CaseOutcome:
         """A model trained under a mask, or together with degrees, and measured under the mask that is left."""
         loaded, training_set, learned = opened.loaded, opened.training_set, None
@@ -293,10 +304,10 @@ class MaskStudy:
                 model = learned.model
         source = None if learned is None else SettledMask.kept(learned.mask)
         with under(model, case, texts.books, source) as edit, spanned(case, training_set, learned):
-            measured = self.trainings.compared(loaded, training_set, model, baseline)
-        notes = measured.notes + [LEFT_ALONE] * (edit is not None and edit.left_alone)
-        recorded = measured if case.whole else replace(measured, records=[], keys=[])
-        outcome = CaseOutcome(case.name, **vars(replace(recorded, notes=notes)))
+            outcome = self._measured(opened, case.name, model, baseline)
+            notes = outcome.notes + self._predicted(replace(loaded, model=model), training_set.task, case, texts)
+        measured = replace(outcome, notes=notes + [LEFT_ALONE] * (edit is not None and edit.left_alone))
+        outcome = measured if case.whole else replace(measured, records=[], keys=[], further=[])
         if learned is None or source is None:
             return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
@@ -311,8 +322,47 @@ class MaskStudy:
             draws=list(self._drawn(opened, case, texts, learned, measured)),
         )
 
+    def _measured(
+        self, opened: OpenedTraining, name: str, model: PreTrainedModel, baseline: CaseOutcome | None
+    ) -> CaseOutcome:
+        """What a model achieves on everything that is measured on, its rows one after the other."""
+        none = [None] * len(opened.training_set.measured_on)
+        baselines = none if baseline is None else [baseline, *baseline.further]
+        parts = [
+            self.trainings.compared(opened.loaded, replace(opened.training_set, task=task, held=held), model, before)
+            for (task, held), before in zip(opened.training_set.measured_on, baselines, strict=True)
+        ]
+        first, further = parts[0], parts[1:]
+        named = [
+            (task.name, [*held.notes, *part.notes])
+            for (task, held), part in zip(opened.training_set.further, further, strict=True)
+        ]
+        return CaseOutcome(
+            name,
+            metrics=[row for part in parts for row in part.metrics],
+            notes=notes_once(first.notes, named),
+            records=first.records,
+            keys=first.keys,
+            further=[Baseline(records=part.records, keys=part.keys) for part in further],
+        )
+
+    def _predicted(self, loaded: LoadedModel, task: Task, case: MaskCase, texts: StudyTexts) -> list[str]:
+        """Writes the predictions for the test sets, and returns what to know about them."""
+        if not self.run.writes:
+            return []
+        # Masks are made for the texts of the study: longer rows of a test set are cut.
+        options = EvaluationOptions(self.trainings.training.batch_tokens, texts.longest, warn=self.run.warn)
+        place = self.run.path / PREDICTIONS / case.name
+        with self.run.reporter.status(f"{case.words}: predicting"):
+            return write_predictions(task, loaded, self.test_sets, options, lambda name: atomic_path(place / name))
+
     def _drawn(
-        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, learned: LearnedMaskResult, baseline: Baseline
+        self,
+        opened: OpenedTraining,
+        case: MaskCase,
+        texts: StudyTexts,
+        learned: LearnedMaskResult,
+        baseline: CaseOutcome,
     ) -> Iterator[Record]:
         """The metrics under masks that are drawn from learned degrees, compared with those under the mask that stays.
 
@@ -323,7 +373,7 @@ class MaskStudy:
             for number in numbers:
                 source = SettledMask.drawn(learned.mask, case.seed * 100_003 + number)
                 with under(learned.model, case, texts.books, source):
-                    measured = self.trainings.compared(opened.loaded, opened.training_set, learned.model, baseline)
+                    measured = self._measured(opened, case.name, learned.model, baseline)
                 degrees = mean_degrees(learned.mask, source.values)
                 masked = dict(zip(SHARES, self._shares(case, texts, source), strict=True))
                 for row in measured.metrics:

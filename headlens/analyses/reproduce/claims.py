@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from headlens.analyses.reproduce.paper_cells import ENDS, matching, read_frame
+from headlens.analyses.reproduce.paper_cells import ENDS, matching, read_frame, step_and_task
 from headlens.analyses.reproduce.paper_tables import Source
 from headlens.errors import read_errors
 from headlens.nested_text import conform
@@ -49,7 +49,8 @@ class Claim:
     Args:
         claim: the sentence.
         reading: how it is measured here, and what in that is ours.
-        steps: the metric of each run that it is asked of, by their names; empty for files without metrics.
+        steps: the metric of each run that it is asked of, by their names, `STEP/TASK` of runs with several tasks; empty
+            for files without metrics.
         file: of these runs.
         value: the column of its numbers.
         metric_column: the column that names the metric.
@@ -105,18 +106,19 @@ class Claim:
             rows = [{"verdict": NOTHING_RUN, "not_run": f"needs {self.needs}"}]
         else:
             rows = [
-                {"step": step, "metric": metric, **self._row(runs, step, metric, (missing or {}).get(step, ""))}
+                {"step": step, "metric": metric, **self._row(runs, step, metric, missing or {})}
                 for step, metric in self.steps.items()
             ]
         return CLAIMS.frame(about | row for row in rows)
 
-    def _row(self, runs: Path, step: str, metric: str, needs: str) -> dict[str, Any]:
-        if needs:
-            return {"verdict": NOTHING_RUN, "not_run": f"needs {needs}"}
-        path = runs / step / self.file
+    def _row(self, runs: Path, step: str, metric: str, missing: Mapping[str, str]) -> dict[str, Any]:
+        name, task = step_and_task(step)
+        if name in missing:
+            return {"verdict": NOTHING_RUN, "not_run": f"needs {missing[name]}"}
+        path = runs / name / self.file
         with read_errors(path, f"does not have what {self.claim!r} asks for", "Correct the claim in the recipe."):
             judge = self._of_pairs if self.evidence in _COMPARED else self._of_row
-            return judge(read_frame(path), step, metric)
+            return judge(matching(read_frame(path), task), step, metric)
 
     def _of_pairs(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
         """The mean difference of both sides over the seeds or heads, and what it says."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headlens.options import OUTPUT, CommandOptions, option
 from headlens.shared_options import OutputOptions
 
+Scale = Literal["small", "card", "full"]
 _PAPER = "Name of a bundled recipe, or your own TOML file; without it, the bundled recipes are listed."
 
 
@@ -15,11 +17,12 @@ class ReproduceRequest:
     """What `headlens reproduce` is asked for; without a paper the recipes that come along are listed."""
 
     paper: str | None = option(None, _PAPER, metavar="PAPER", shown="", argument=True)
-    small: bool = option(
-        False,
-        "Use bundled data and models, which takes minutes and needs no network; this exercises the pipeline and "
-        "does not give the paper's numbers.",
+    scale: Scale = option(
+        "full",
+        "full is the paper's setting; card a smaller one, made for about ten minutes a step on one GPU; small uses "
+        "bundled data and models, takes minutes and needs no network. Only full gives the paper's numbers.",
         OUTPUT,
+        replaces={"small": "--scale small"},
     )
     show: bool = option(False, "Print the recipe, as a starting point for a file of your own.", OUTPUT)
     place: OutputOptions = field(default_factory=OutputOptions)

@@ -37,8 +37,9 @@ class ComparedColumn:
         digits: decimals.
         interval: whether the file's interval is one of this value.
         step, file: of the numbers, where they are not those of the table.
-        needs: what is missing for numbers of ours; empty if nothing is.
-        steps: runs over which the number is a mean, with the metric of each, and the interval of independent numbers.
+        needs: what is missing for numbers of ours, with cells of `where` as `{NAME}`; empty if nothing is.
+        steps: runs over which the number is a mean, with the metric of each, and the interval of independent numbers;
+            `STEP/TASK` of runs that have several tasks.
         against: another column; agreement says whether differences from it have the paper's sign.
     """
 
@@ -54,6 +55,12 @@ class ComparedColumn:
     needs: str = ""
     steps: Mapping[str, str] = field(default_factory=dict)
     against: str = ""
+
+
+def step_and_task(name: str) -> tuple[str, dict[str, str]]:
+    """Returns the step that `STEP` or `STEP/TASK` names, and the cells of its rows that are about the task."""
+    step, _, task = name.partition("/")
+    return step, {"task": task} if task else {}
 
 
 def measured_number(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any]:
@@ -81,6 +88,11 @@ def measured_number(rows: pd.DataFrame, column: ComparedColumn) -> dict[str, Any
         for name, source in sources.items()
         if source in chosen and not pd.isna(chosen[source])
     }
+
+
+def named_cells(text: str, cells: Mapping[str, Any]) -> str:
+    """Returns a text with cells in place of `{NAME}`; what names none of them stays."""
+    return _NAMED.sub(lambda name: str(cells.get(name[1], name[0])), text)
 
 
 def _text(cell: Any) -> str:

@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from headlens.analyses.reproduce.options import Scale
 from headlens.nested_text import conform, parse_toml
 
 _FOLDER = Path(__file__).parent / "recipes"
 # What an earlier step left, as in `model = "{baseline}/model"` or `mask = ["{dam}/masks/soft/mask.safetensors"]`.
 _MODEL = re.compile(r"\{([\w-]+)\}/model\b")
 _FOLDER_OF = re.compile(r"\{([\w-]+)\}")
-_ABOUT = ("title", "citation", "setting", "small")
-_NOT_OPTIONS = ("name", "command", "why", "small", "gpu")
-_WHOLE = "the whole recipe, without --small"
+_ABOUT = ("title", "citation", "setting")
+SCALES: tuple[Literal["small"], Literal["card"]] = ("small", "card")  # besides that of the paper, `full`
+_NOT_OPTIONS = ("name", "command", "why", "gpu", *SCALES)
+_WHOLE = "the whole recipe, --scale full"
+
+
+@dataclass(frozen=True)
+class ScaledStep:
+    """What is otherwise in a step at another scale than the paper's.
+
+    Args:
+        name: of its folder, where that is about something else.
+        why: what it is for, where that is something else.
+        options: that overrule the full ones, where an empty text leaves an option out; None leaves the step out.
+    """
+
+    name: str
+    why: str
+    options: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], scale: str) -> ScaledStep:
+        """Reads the table of a scale from the entry of a step.
+
+        Without one the step stays as it is, but is left out at the scale `card` if it needs a GPU: it would take longer
+        than that scale allows.
+        """
+        usual = {"skip": True} if scale == "card" and spec.get("gpu", False) else {}
+        options = conform(spec.get(scale, usual), dict[str, Any], f"{scale} of a step")
+        name, why = (conform(options.pop(key, spec.get(key)), str, f"{key} of a step") for key in ("name", "why"))
+        return cls(name, why, None if options.pop("skip", False) else options)
 
 
 @dataclass(frozen=True)
@@ -29,18 +58,16 @@ class Step:
         command: of headlens.
         why: what it is for.
         options: by the names of the command line, without dashes.
-        small: what is otherwise with `--small`, where an empty text leaves an option out; None leaves the step out.
-        gpu: whether it is so long without a GPU that it is not begun on a machine that has none.
-        small_name: of its folder with `--small`, where that is about something else.
+        scales: what is otherwise at other scales, by their names.
+        gpu: whether it is so long without a GPU that it is not begun on a machine that has none; never of `small`.
     """
 
     name: str
     command: str
     why: str
     options: Mapping[str, Any]
-    small: Mapping[str, Any] | None = field(default_factory=dict)
+    scales: Mapping[str, ScaledStep] = field(default_factory=dict)
     gpu: bool = False
-    small_name: str = ""
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Step:
@@ -48,16 +75,16 @@ class Step:
         spec = conform(spec, dict[str, Any], "a step")
         options = {key: value for key, value in spec.items() if key not in _NOT_OPTIONS}
         name, command, why = (conform(spec.get(key), str, f"{key} of a step") for key in ("name", "command", "why"))
-        small = conform(spec.get("small", {}), dict[str, Any], "small of a step")
         gpu = conform(spec.get("gpu", False), bool, "gpu of a step")
-        small_name = conform(small.pop("name", name), str, "name of a small step")
-        return cls(name, command, why, options, None if small.pop("skip", False) else small, gpu, small_name)
+        return cls(name, command, why, options, {scale: ScaledStep.of(spec, scale) for scale in SCALES}, gpu)
 
-    def made_small(self) -> Step:
-        """Returns the step with its `small` options in place of the full ones; empty values remove an option."""
-        options = {**self.options, **(self.small or {})}
-        options = {key: value for key, value in options.items() if value != ""}
-        return replace(self, name=self.small_name or self.name, options=options, small={}, gpu=False)
+    def at(self, scale: Literal["small", "card"]) -> Step | None:
+        """Returns the step with the options of a scale in place of the full ones; None if it has none there."""
+        scaled = self.scales[scale]
+        if scaled.options is None:
+            return None
+        options = {key: value for key, value in {**self.options, **scaled.options}.items() if value != ""}
+        return Step(scaled.name, self.command, scaled.why, options, gpu=self.gpu and scale != "small")
 
     def texts(self, *names: str) -> list[str]:
         """The values of its options that are texts, also those in lists; of all options, or of those named."""
@@ -103,10 +130,10 @@ class PaperRecipe:
         name: as it is asked for.
         title, citation: of the paper.
         setting: what is the paper's in it, and what is not.
-        less: what is otherwise with `--small`.
+        less: what is otherwise at the scales `small` and `card`, by their names.
         steps: in order.
         tables: of the paper, as `headlens.analyses.reproduce.paper_tables.ComparedTable` reads them.
-        small_tables: the same for what stands in for the paper's runs with `--small`.
+        small_tables: the same for what stands in for the paper's runs at the scale `small`.
         claims: of the paper's text, as `headlens.analyses.reproduce.claims.Claim` reads them.
         figures: of the paper, as `headlens.analyses.reproduce.paper_tables.ComparedFigure` reads them.
         stand_ins: names of the steps that are not as in the paper's setting, and what the paper's tables need in their
@@ -117,7 +144,7 @@ class PaperRecipe:
     title: str
     citation: str
     setting: str
-    less: str
+    less: Mapping[str, str]
     steps: tuple[Step, ...]
     tables: tuple[Mapping[str, Any], ...]
     small_tables: tuple[Mapping[str, Any], ...] = ()
@@ -125,19 +152,35 @@ class PaperRecipe:
     figures: tuple[Mapping[str, Any], ...] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
-    def small(self) -> PaperRecipe:
-        """The same steps on bundled models and data, in minutes, with tables of their own.
+    def at(self, scale: Scale) -> PaperRecipe:
+        """The same steps at another scale, with tables of their own.
 
-        Numbers of steps that are otherwise than in the whole recipe do not stand in the paper's tables.
+        Numbers of steps that are otherwise than in the whole recipe do not stand in the paper's tables. At the scale
+        `small` the recipe has others for them; at `card` they stand beside the paper's cells once more, in tables that
+        are named as a smaller setting.
         """
-        steps = tuple(step.made_small() for step in self.steps if step.small is not None)
-        small_options = {step.name: step.options for step in steps}
+        if scale == "full":
+            return self
+        scaled_steps = [(step, step.at(scale)) for step in self.steps]
+        steps = tuple(scaled for _, scaled in scaled_steps if scaled is not None)
         stand_ins: dict[str, str] = {}
-        for step in self.steps:
-            if small_options.get(step.name) != step.options or step.references & set(stand_ins):
+        for step, scaled in scaled_steps:
+            alike = scaled is not None and (scaled.name, scaled.options) == (step.name, step.options)
+            if not alike or step.references & set(stand_ins):
                 stand_ins[step.name] = _WHOLE
-        tables = (*self.tables, *self.small_tables)
-        return replace(self, setting=self.less, steps=steps, tables=tables, small_tables=(), stand_ins=stand_ins)
+        own = self.small_tables if scale == "small" else tuple(self._beside_the_paper(steps, stand_ins))
+        tables, less = (*self.tables, *own), self.less[scale]
+        return replace(self, setting=less, steps=steps, tables=tables, small_tables=(), stand_ins=stand_ins)
+
+    def _beside_the_paper(self, steps: Sequence[Step], stand_ins: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        """The tables of the paper that have numbers of these steps, named as those of a smaller setting."""
+        from headlens.analyses.reproduce.paper_tables import ComparedTable
+
+        smaller = {step.name for step in steps} & set(stand_ins)
+        for table in self.tables:
+            if smaller & {source.step for source in ComparedTable.of(table).sources()}:
+                title = f"Smaller setting (--scale card) in place of: {table['title']}"
+                yield {**table, "title": title, "scale": "card"}
 
 
 def recipe_names() -> list[str]:
@@ -175,9 +218,10 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
 
 
 def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
-    paper = {"small": "", **conform(content.get("paper"), dict[str, Any], "paper")}
+    paper = dict.fromkeys(SCALES, "") | conform(content.get("paper"), dict[str, Any], "paper")
     steps = tuple(Step.of(spec) for spec in conform(content.get("steps"), list[Any], "steps"))
-    title, citation, setting, less = (conform(paper.get(key), str, f"{key} of paper") for key in _ABOUT)
+    title, citation, setting = (conform(paper.get(key), str, f"{key} of paper") for key in _ABOUT)
+    less: dict[str, str] = {scale: conform(paper[scale], str, f"{scale} of paper") for scale in SCALES}
     tables = conform(content.get("tables", []), list[Any], "tables")
     claims = conform(content.get("claims", []), list[Any], "claims")
     figures = conform(content.get("figures", []), list[Any], "figures")
@@ -191,8 +235,8 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
             step.filled(dict.fromkeys(names[:number], ""))
         except KeyError as error:
             raise ValueError(f"step {step.name} refers to {error}, which is not an earlier step") from error
-        if renamed := {s.name for s in steps if s.small_name not in ("", s.name)} & step.references:
-            raise ValueError(f"step {step.name} refers to {min(renamed)}, which has another name in the small setting")
+        if renamed := {s.name for s in steps if any(own.name != s.name for own in s.scales.values())} & step.references:
+            raise ValueError(f"step {step.name} refers to {min(renamed)}, which has another name at another scale")
     parts = _checked_tables(tables, claims, figures, steps)
     read = parts[0], parts[1], tuple(claims), tuple(figures)
     return PaperRecipe(name, title, citation, setting, less, steps, *read)
@@ -207,10 +251,11 @@ def _checked_tables(
         ValueError: if one of them, a claim or a figure cannot be read, or is about a step that there is not.
     """
     from headlens.analyses.reproduce.claims import Claim
+    from headlens.analyses.reproduce.paper_cells import step_and_task
     from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable
 
     names = {step.name for step in steps}
-    small_names = {step.small_name or step.name for step in steps if step.small is not None}
+    small_names = {scaled.name for step in steps if (scaled := step.at("small")) is not None}
     read = [ComparedTable.of(table) for table in tables]
     if len({table.title for table in read}) < len(read):
         raise ValueError("two tables have the same title")
@@ -219,7 +264,7 @@ def _checked_tables(
         if unknown := sorted({source.step for source in compared.sources()} - known):
             raise ValueError(f"the table {compared.title!r} is about {unknown[0]!r}, which is {where}")
     for claim in map(Claim.of, claims):
-        if unknown := sorted(set(claim.steps) - names):
+        if unknown := sorted({step_and_task(name)[0] for name in claim.steps} - names):
             raise ValueError(f"the claim {claim.claim!r} is about {unknown[0]!r}, which is no step")
     for figure in map(ComparedFigure.of, figures):
         if unknown := sorted(set(figure.steps) - names):

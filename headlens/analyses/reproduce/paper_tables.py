@@ -11,14 +11,17 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from headlens.analyses.reproduce.options import Scale
 from headlens.analyses.reproduce.paper_cells import (
     ENDS,
     ComparedColumn,
     matching,
     mean_of,
     measured_number,
+    named_cells,
     published_cell_text,
     read_frame,
+    step_and_task,
 )
 from headlens.errors import read_errors
 from headlens.nested_text import conform
@@ -81,6 +84,7 @@ class ComparedTable:
         source: where its published cells are printed.
         baseline: a row; agreement says whether differences from it have the paper's sign. Empty for none.
         small: whether it shows stand-ins of the small setting; it has no published cells then.
+        scale: of the runs that it shows, where that is given; see `shown_scale`.
     """
 
     title: str
@@ -91,6 +95,12 @@ class ComparedTable:
     source: Source = "paper"
     baseline: str = ""
     small: bool = False
+    scale: Scale = "full"
+
+    @property
+    def shown_scale(self) -> Scale:
+        """The scale of the runs whose numbers it shows."""
+        return "small" if self.small else self.scale
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> ComparedTable:
@@ -136,9 +146,10 @@ class ComparedTable:
     def sources_of(self, row: ComparedRow, column: ComparedColumn) -> list[CellSource]:
         """Returns where the number of a cell comes from: one run, or all of those that it is a mean over."""
         where = row.cells.get(column.name, {**row.where, **column.where})
-        file, needs = column.file or self.file, row.needs or column.needs
+        file, needs = column.file or self.file, row.needs or named_cells(column.needs, where)
         if column.steps:
-            return [CellSource(step, file, {**where, "metric": metric}, needs) for step, metric in column.steps.items()]
+            parts = [(*step_and_task(name), metric) for name, metric in column.steps.items()]
+            return [CellSource(step, file, {**where, **task, "metric": metric}, needs) for step, task, metric in parts]
         return [CellSource(row.step or column.step or self.step, file, where, needs)]
 
     def sources(self) -> list[CellSource]:
@@ -172,7 +183,12 @@ class ComparedTable:
         for row, column in product(self.rows, self.columns):
             published = row.published.get(column.name)
             cell = {"table": self.title, "row": row.label, "column": column.name, "published": published}
-            cell |= {"source": "" if published is None else self.source, "not_run": "", "agreement": ""}
+            cell |= {
+                "scale": self.shown_scale,
+                "source": "" if published is None else self.source,
+                "not_run": "",
+                "agreement": "",
+            }
             cells.append(cell | dict.fromkeys(("ours", *ENDS)) | ours(row, column))
         return COMPARISON.frame(cells)
 
@@ -195,12 +211,13 @@ class ComparedTable:
                 line[f"{name}, {self.source}"] = published_cell_text(cell["published"], digits[name])
                 line[f"{name}, {ours}"] = number + ("" if NOTHING in ends else f" [{', '.join(ends)}]")
                 if cell["not_run"]:
-                    needs.append(f"{NOT_RUN} {cell['not_run'].removeprefix('needs ')}")
+                    needs.append(cell["not_run"].removeprefix("needs "))
                 elif cell["agreement"]:
                     words[name] = cell["agreement"]
             same = len(set(words.values())) == 1
             remarks = list(words.values())[:1] if same else [f"{k}: {v}" for k, v in words.items()]
-            line[_REMARKS] = "; ".join([*remarks, *dict.fromkeys(needs)]) or NOTHING
+            remarks += [f"{NOT_RUN} {'; '.join(dict.fromkeys(needs))}"] * bool(needs)
+            line[_REMARKS] = "; ".join(remarks) or NOTHING
             lines.append(line)
         # Columns without any number are left out.
         filled = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}

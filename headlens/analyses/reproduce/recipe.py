@@ -19,7 +19,7 @@ from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
 from headlens.analyses.reproduce.claims import NOTHING_RUN, Claim
-from headlens.analyses.reproduce.options import ReproduceRequest
+from headlens.analyses.reproduce.options import ReproduceRequest, Scale
 from headlens.analyses.reproduce.paper_agreement import NOTHING_TO_COMPARE, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable, comparison_markdown, in_words
@@ -35,7 +35,13 @@ from headlens.tables.reproduce_tables import CLAIMS, COLUMN_AGREEMENT, COMPARISO
 from headlens.tables.table_schema import TableSchema
 
 _AGREEMENT, _CLAIMS, _FIGURES = "Agreement by column", "Claims in the text", "Figures of the paper"
+_NOT_THE_PAPER = {
+    "small": "the stand-ins only show that the pipeline works; do not compare them with the paper's numbers.",
+    "card": "the setting is smaller than the paper's: compare orders and signs in its tables, and not the numbers.",
+}
+_OURS = {"small": "stand-in", "card": "smaller setting", "full": "ours"}  # in names of columns
 _HUB = "hub:"
+_ON_HUB = re.compile(r"(?:[\w-]+=)?hub:([^:]+)")  # also of another task, as in `mnli-mm=hub:nyu-mll/glue:mnli`
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -50,7 +56,7 @@ class ReproduceRun:
             for each of their columns; `claims`, verdicts on what stands in the paper's text.
         notes: what the reader should know.
         recipe: what was run.
-        small: whether it was the small one.
+        scale: at which it was run.
         lines: the paper's tables by title, with our numbers, as they are shown.
         missing: what steps that were not run would need, by their names.
     """
@@ -60,7 +66,7 @@ class ReproduceRun:
     tables: dict[str, pd.DataFrame]
     notes: list[str]
     recipe: PaperRecipe
-    small: bool
+    scale: Scale
     lines: list[tuple[str, list[dict[str, str]]]]
     missing: dict[str, str]
 
@@ -68,12 +74,12 @@ class ReproduceRun:
         """Returns the run as JSON values: folder, paper, the rows of its tables, what was not run, and notes."""
         filled = {name: table.astype(object).where(table.notna(), None) for name, table in self.tables.items()}
         tables = {name: table.to_dict("records") for name, table in filled.items()}
-        paper = {"out": str(self.folder), "paper": self.recipe.name, "small": self.small}
+        paper = {"out": str(self.folder), "paper": self.recipe.name, "scale": self.scale}
         return {**paper, **tables, "not_run": self.missing, "notes": self.notes}
 
 
 def requested_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
-    """Returns the recipe that a request names, the small one where it asks for that, and the text of its file.
+    """Returns the recipe that a request names, at the scale that it asks for, and the text of its file.
 
     Raises:
         OptionError: if there is no such recipe, or a step of it has a command that there is not.
@@ -87,7 +93,7 @@ def requested_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
             close = get_close_matches(step.command, known, n=1)
             hint = f"Did you mean {close[0]}?" if close else "headlens --help lists all commands."
             raise OptionError(f"{recipe.name}: step {step.name}: there is no command {step.command!r}.", hint)
-    return recipe.small() if request.small else recipe, text
+    return recipe.at(request.scale), text
 
 
 def run_reproduce(
@@ -116,7 +122,7 @@ def run_reproduce(
     with RunFolder.create(
         place.out, command="reproduce", model=recipe.name, overwrite=place.overwrite, resume=place.resume
     ) as folder:
-        folder.start({"arguments": {"paper": request.paper, "small": request.small}})
+        folder.start({"arguments": {"paper": request.paper, "scale": request.scale}})
         steps = folder.path
         missing = missing_of(recipe.steps)
         here = [step for step in recipe.steps if step.name not in missing]
@@ -131,7 +137,7 @@ def run_reproduce(
         if here:
             page = ["report", *(str(steps / s.name) for s in here), "--out", str(steps / "report"), "--overwrite"]
             _headlens(page, quiet=quiet)
-        result = _compared(recipe, folder, missing, small=request.small)
+        result = _compared(recipe, folder, missing, request.scale)
         folder.finish({"notes": result.notes, "not_run": missing})
     return replace(result, files=folder.files)
 
@@ -156,27 +162,28 @@ def _headlens(words: list[str], *, quiet: bool) -> None:
         raise error
 
 
-def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *, small: bool) -> ReproduceRun:
+def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], scale: Scale) -> ReproduceRun:
     """Writes the tables of the paper with our numbers, and returns the result; `folder` is not finished yet."""
     tables, absent = [ComparedTable.of(table) for table in recipe.tables], {**missing, **recipe.stand_ins}
-    compared = [with_agreement(t, t.compared(folder.path, missing if t.small else absent)) for t in tables]
+    here = {step.name for step in recipe.steps}
+    left_out = {name: needs for name, needs in absent.items() if name not in here}
+    own = {**left_out, **missing}  # of tables of this scale
+    compared = [with_agreement(t, t.compared(folder.path, absent if t.shown_scale == "full" else own)) for t in tables]
     claims = [Claim.of(claim).judged(folder.path, absent) for claim in recipe.claims]
     frames = {
         "comparison": _joined(compared, COMPARISON),
         "agreement": _joined([*map(column_agreement, tables, compared)], COLUMN_AGREEMENT),
         "claims": _joined(claims, CLAIMS),
     }
-    lines = [(t.title, t.lines(f, "stand-in" if t.small else "ours")) for t, f in zip(tables, compared, strict=True)]
+    lines = [(t.title, t.lines(f, _OURS[t.shown_scale])) for t, f in zip(tables, compared, strict=True)]
     lines += [(_AGREEMENT, in_words(frames["agreement"])), (_CLAIMS, in_words(frames["claims"]))]
     figures = [ComparedFigure.of(figure).line(folder.path, absent) for figure in recipe.figures]
     lines = [(title, rows) for title, rows in [*lines, (_FIGURES, figures)] if rows]
     notes = [f"Numbers of the paper: {recipe.citation}."]
     steps_by_need = {needs: [s for s, n in missing.items() if n == needs] for needs in missing.values()}
     notes += [f"Not run here: {', '.join(steps)}: needs {needs}." for needs, steps in steps_by_need.items()]
-    if small:
-        notes.append(
-            "--small: the stand-ins only show that the pipeline works; do not compare them with the paper's numbers."
-        )
+    if scale != "full":
+        notes.append(f"--scale {scale}: {_NOT_THE_PAPER[scale]}")
     notes += [recipe.setting] * bool(recipe.setting)
     for name, frame in frames.items():
         if name != "claims" or claims:
@@ -201,7 +208,7 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], *
         )
     if left := int((frames["claims"]["verdict"] == NOTHING_RUN).sum()):
         notes.append(f"{counted(left, 'verdict')} on claims of the paper's text need more runs: see comparison.md.")
-    return ReproduceRun(folder.path, [], frames, notes, recipe, small=small, lines=lines, missing=missing)
+    return ReproduceRun(folder.path, [], frames, notes, recipe, scale=scale, lines=lines, missing=missing)
 
 
 def _joined(frames: list[pd.DataFrame], schema: TableSchema) -> pd.DataFrame:
@@ -222,7 +229,7 @@ def missing_of(steps: Sequence[Step]) -> dict[str, str]:
     for step in steps:
         needs = [text for name in sorted(step.references) for text in missing.get(name, [])]
         needs += ["a GPU"] * (step.gpu and not accelerated())
-        repositories = [text.removeprefix(_HUB).partition(":")[0] for text in step.texts() if text.startswith(_HUB)]
+        repositories = [found[1] for text in step.texts() if (found := _ON_HUB.match(text))]
         models = step.texts("model", "models")
         repositories += [model for model in models if _REPOSITORY.fullmatch(model) and not Path(model).exists()]
         uncached = [name for name in repositories if not _is_cached(name)]

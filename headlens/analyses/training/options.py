@@ -61,7 +61,8 @@ class FineTuneRequest(Checked):
     model: str = option(DEMO, shared_options.TRAINED_MODEL)
     dev_data: str | None = option(None, shared_options.HELD_OUT_EXAMPLES)
     dev_share: float = option(0.05, _DEV_SHARE)
-    predict: str | None = option(None, shared_options.PREDICTED)
+    also_on: tuple[str, ...] = option((), shared_options.ALSO_ON)
+    predict: tuple[str, ...] = option((), shared_options.PREDICTED)
     longest: int | None = option(None, shared_options.LONGEST)
     vocabulary: int = option(8000, shared_options.VOCABULARY)
     training: TrainingOptions = field(default_factory=TrainingOptions)
@@ -127,7 +128,7 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
     declared = declared_options(TrainRequest, FineTuneRequest)
     if task in TEXT:
-        refuse_others(task, given, (*_OF_EXAMPLES, "predict"), "--corpus", declared)
+        refuse_others(task, given, (*_OF_EXAMPLES, "also_on", "predict"), "--corpus", declared)
         return build(TrainRequest, {**values, "task": task})
     usual = {"corpus": DEMO, "label_smoothing": 0.1, "mask_share": 0.15}
     given = {name: value for name, value in given.items() if usual.get(name) != value}

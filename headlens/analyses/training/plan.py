@@ -27,7 +27,9 @@ def train_plan(request: TrainRequest | FineTuneRequest, reporter: Reporter) -> P
     loop = TrainingSteps.of(request.training, learned, length)
     planner.add(loop.work(f"train on {learned.name}"))
     plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
-    if isinstance(request, TrainRequest) and request.bleu:
+    if isinstance(request, FineTuneRequest):
+        planner.measure(planner.further_sets(request.also_on, request.data, offline=request.model_options.offline))
+    elif request.bleu:
         part = held_out.part(min(1.0, request.bleu / max(held_out.examples or 1, 1)))
         planner.add(Work("translate what is held out", 0, "written", part.tokens, length=held_out.length))
     return planner.plan()

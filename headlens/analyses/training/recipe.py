@@ -25,7 +25,8 @@ from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
 from headlens.learning.loop import Trainer, TrainingState
 from headlens.learning.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
-from headlens.learning.open_training_set import read_examples, read_text, seen_notes
+from headlens.learning.open_training_set import read_examples, read_further, read_text, seen_notes
+from headlens.learning.sweep import notes_once
 from headlens.learning.training_run import MODEL, TaskResult, fit, measure, save_checkpoint, write_log
 from headlens.learning.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
 from headlens.learning.training_text import ParallelText
@@ -36,8 +37,9 @@ from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint
 from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.reader import Reader
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
-from headlens.tasks.test_set_predictions import predicted_rows, write_predictions
+from headlens.tasks.test_set_predictions import read_test_sets, write_predictions
 from headlens.tasks.translation import Translation
 
 _LONGEST = 512  # tokens that a model with random weights reads
@@ -64,9 +66,11 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         with run.reporter.status("reading data"):
             learned, all_counts = request.data.for_training(), (counts, dev_counts)
             task, train, dev = read_examples(learned, request.dev_data, request.dev_share, all_counts, offline=offline)
-            test = predicted_rows(request.predict, request.data, offline=offline)
+            further = read_further(request.also_on, request.data, offline=offline)
+            test_sets = read_test_sets(request.predict, request.data, offline=offline)
         loaded = _load(request, run, train)
         held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
+        held_out |= {f"what is held out of {other.name}": fingerprint(held.examples) for other, held in further}
         run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
         headed = with_task_head(loaded, task, training.seed)
         loaded = replace(loaded, model=headed.model)
@@ -88,12 +92,31 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
                 return TrainRun(run.path, run.files, state, notes)
             # The final model on what was held out, as if it was loaded again.
             options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
-            measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
-            if test is not None:
-                with run.reporter.status(f"predicting {test.name}"):
-                    notes += write_predictions(task, loaded, test, replace(options, warn=run.warn), run.file)
+            measured_on = (*([] if dev_rows is None else [(task, dev_rows.examples)]), *further)
+            measured = _measured(run, loaded, measured_on, options)
+            with run.reporter.status("predicting"):
+                notes += write_predictions(task, loaded, test_sets, replace(options, warn=run.warn), run.file)
         facts = _facts(rows, dev_rows) | {"checkpoint": saved, ONLY_TRAINING: _dropout(loaded.model)}
         return _write(request, run, loaded, state, measured, notes, facts)
+
+
+def _measured(
+    run: Run, loaded: LoadedModel, measured_on: Sequence[tuple[Task, MemoryExamples]], options: EvaluationOptions
+) -> TaskResult:
+    """What the model achieves on each of several held-out parts; a note on one of the later ones names its task."""
+    results = [measure(run, loaded, task, held, options) for task, held in measured_on]
+    if not results:
+        return TaskResult()
+    notes, (_, *further) = results[0].notes, measured_on
+    for (task, held), result in zip(further, results[1:], strict=True):
+        assert result.evaluation is not None
+        left_out = left_out_notes(
+            result.evaluation.counts, held.name, Reader.of(loaded, (), options.max_length).limit_text
+        )
+        notes = notes_once(notes, [(task.name, [*held.notes, *left_out, *result.notes])])
+    tables = ([r.metrics for r in results], [r.examples for r in results])
+    metrics, examples = (pd.concat(frames, ignore_index=True) for frames in tables)
+    return TaskResult(metrics, examples, notes)
 
 
 def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +15,19 @@ import cell_settings
 import pandas as pd
 import pytest
 from cell_settings import problems
+from possible_rows import possible_rows, request_of
 from tiers import rest_slow, rest_slow_rows
 
 from headlens.analyses.classify.metric_declarations import registered_declarations
+from headlens.analyses.masks.recipe import study_cases
 from headlens.analyses.report.registry import report_of
 from headlens.analyses.reproduce.claims import Claim
-from headlens.analyses.reproduce.paper_cells import matching
-from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
+from headlens.analyses.reproduce.paper_cells import matching, step_and_task
+from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable
+from headlens.attention_masks.named_masks import FULL_ATTENTION
 from headlens.errors import InputError
+from headlens.tasks.task_options import CLASS_TASKS
 
 PAPERS = recipe_names()
 # The cells as they are printed, once more: a row of a table of ours, and its cells in the order of our columns.
@@ -219,13 +225,13 @@ def test_every_number_comes_from_the_setting_that_its_words_name(paper: str, par
     recipe = read(paper)
     tables = recipe.tables[int(part) :: 4] if part.isdigit() else ()
     whole = replace(recipe, tables=tables, claims=recipe.claims if part == "claims" else ())
-    assert list(problems(recipe.small() if part == "small" else whole)) == []
+    assert list(problems(recipe.at("small") if part == "small" else whole)) == []
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
     recipe = read(paper)
-    whole, small = recipe.tables, recipe.small().tables
+    whole, small = recipe.tables, recipe.at("small").tables
     assert recipe.small_tables
     assert {table["title"] for table in recipe.small_tables}.isdisjoint(table["title"] for table in whole)
     assert not any(table.get("small") for table in whole)
@@ -233,7 +239,7 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
         if table.small:
             assert table.title.startswith("Stand-in: ")
             assert not any(row.published for row in table.rows)
-    changed = {step.name for step in recipe.steps} - set(recipe.small().stand_ins)
+    changed = {step.name for step in recipe.steps} - set(recipe.at("small").stand_ins)
     assert changed == ({"patterns"} if paper == "sparsebert2021" else set())
 
 
@@ -241,9 +247,9 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_step_is_read_by_an_exhibit_or_by_another_step(paper: str, small: bool) -> None:
     """What nobody reads is not run."""
-    recipe = read(paper).small() if small else read(paper)
+    recipe = read(paper).at("small") if small else read(paper)
     read_steps = {source.step for table in map(ComparedTable.of, recipe.tables) for source in table.sources()}
-    read_steps |= {step for claim in map(Claim.of, recipe.claims) for step in claim.steps}
+    read_steps |= {step_and_task(name)[0] for claim in map(Claim.of, recipe.claims) for name in claim.steps}
     read_steps |= {step for figure in map(ComparedFigure.of, recipe.figures) for step in figure.steps}
     references = set().union(*(step.references for step in recipe.steps))
     assert [step.name for step in recipe.steps if step.name not in read_steps | references] == []
@@ -290,7 +296,11 @@ WRONG = [
     ("sparsebert2021", '{ mask = "star" }', '{ mask = "bigbird" }', "pattern is"),
     ("sparsebert2021", 'name = "QQP", step = "qqp"', 'name = "QQP", step = "qnli"', "task is|never writes"),
     ("sparsebert2021", 'where = { metric = "f1" }, scale', "scale", "metric is|several settings"),
-    ("sparsebert2021", 'mnli-mm = "accuracy", ', "", "task is"),
+    ("sparsebert2021", '"mnli/mnli-mm" = "accuracy", ', "", "task is"),
+    ("sparsebert2021", 'where = { task = "mnli", metric', 'where = { task = "mnli-mm", metric', "task is"),
+    ("sparsebert2021", 'where = { task = "mnli", metric = "accuracy" }', 'where = { metric = "accuracy" }',
+     "several settings"),
+    ("sparsebert2021", 'also-on = ["mnli-mm=hub:nyu-mll/glue:mnli"]\n', "", "never writes"),
     ("sparsebert2021", 'name = "SQuAD 1.1 EM", step = "squad", value = "value", where = { metric = "exact" }',
      'name = "SQuAD 1.1 EM", step = "squad", value = "value", where = { metric = "f1" }', "metric is"),
     ("sparsebert2021", 'lambdas = "0.0001,0.001,0.01,0.1"', 'lambdas = "0.0001,0.1"', "never writes"),
@@ -359,8 +369,31 @@ def test_a_number_under_a_heading_that_is_not_its_own_is_found(
 def test_a_stand_in_under_a_heading_that_is_not_its_own_is_found(
     paper: str, old: str, new: str, found: str, tmp_path: Path
 ) -> None:
-    told = list(problems(changed(paper, old, new, tmp_path).small()))
+    told = list(problems(changed(paper, old, new, tmp_path).at("small")))
     assert any(re.search(found, problem) for problem in told), told
+
+
+def test_the_cells_of_test_sets_name_the_files_that_the_steps_write() -> None:
+    """The scores come from the server of GLUE; of every row and seed there is a file for it."""
+    recipe = read("sparsebert2021")
+    (table,) = (table for table in tables("sparsebert2021") if table.title == "GLUE, test set")
+    written = {
+        f"{step.name}/predictions/{case.name}/{submissions[name]}.tsv": case
+        for step in recipe.steps
+        if "predict" in step.options
+        for case in study_cases(request_of(recipe, step).study, tuple(step.options["pattern"]))
+        for name in [text.rpartition("=")[0] or step.options["task"] for text in step.options["predict"]]
+        for submissions in [{"stsb": "STS-B", **{task.name: task.submission for task in CLASS_TASKS}}]
+    }
+    controls = {"Devlin et al.": "kept", "BERT-base": "kept", "randomly dropped": "random"}
+    for row, column in product(table.rows, table.columns[:-1]):
+        (source,) = table.sources_of(row, column)
+        named = source.needs.removeprefix("GLUE's score of ")
+        cases = [written[file] for file in fnmatch.filter(written, named)]
+        assert [case.seed for case in cases] == [0, 1, 2], named
+        assert all(case.mask == FULL_ATTENTION and case.layers is None for case in cases)
+        assert {case.diagonal for case in cases} == {controls.get(row.label, "dropped")}
+        assert Path(named).stem == column.name
 
 
 def test_a_cell_without_a_step_is_no_recipe(tmp_path: Any) -> None:
@@ -372,7 +405,50 @@ def test_a_cell_without_a_step_is_no_recipe(tmp_path: Any) -> None:
 
 
 def test_what_the_small_setting_leaves_as_it_is_may_fill_the_table_of_the_paper() -> None:
-    small: PaperRecipe = read_recipe("sparsebert2021")[0].small()
+    small: PaperRecipe = read_recipe("sparsebert2021")[0].at("small")
     assert "patterns" not in small.stand_ins
     # What takes something of a stand-in is one itself.
     assert {"dam-structured", "mrpc"} <= set(small.stand_ins)
+
+
+@pytest.mark.parametrize("paper", rest_slow(PAPERS, ("song2020", "voita2019")))
+def test_a_smaller_setting_stands_beside_the_paper_in_tables_of_its_own(paper: str) -> None:
+    recipe = read(paper)
+    card = recipe.at("card")
+    own = [table for table in map(ComparedTable.of, card.tables) if table.shown_scale == "card"]
+    assert own
+    assert [table for table in card.tables if table.get("scale") != "card"] == list(recipe.tables)
+    cells = {table.title: [row.published for row in table.rows] for table in map(ComparedTable.of, recipe.tables)}
+    for table in own:
+        title = table.title.removeprefix("Smaller setting (--scale card) in place of: ")
+        assert title != table.title
+        assert [row.published for row in table.rows] == cells[title]
+        assert {source.step for source in table.sources()} & {step.name for step in card.steps}
+    # No number of a smaller step may stand under a heading of the paper.
+    full = {step.name: step.options for step in recipe.steps}
+    assert {step.name for step in card.steps if step.options != full[step.name]} <= set(card.stand_ins)
+    for step in card.steps:
+        request_of(card, step)
+        assert step.references <= {other.name for other in card.steps}
+    rows = [
+        (step.name, *matching(possible_rows(card, step, source.file), source.where).shape)
+        for table in own
+        for source in table.sources()
+        for step in card.steps
+        if step.name == source.step
+    ]
+    assert any(count for _, count, _ in rows), "some cell has a row"
+
+
+def test_steps_without_a_smaller_setting_are_left_out_if_they_need_a_gpu() -> None:
+    spec = {"name": "a", "command": "train", "why": "b", "steps": 9, "model": "x"}
+    assert Step.of({**spec, "gpu": True}).at("card") is None
+    kept = Step.of(spec).at("card")
+    assert kept is not None
+    assert kept.options == {"steps": 9, "model": "x"}
+    same = Step.of({**spec, "gpu": True, "card": {}}).at("card")
+    assert same is not None
+    assert (same.gpu, same.options) == (True, kept.options)
+    other = Step.of({**spec, "gpu": True, "card": {"steps": 2, "model": "", "why": "c"}}).at("card")
+    assert other == Step("a", "train", "c", {"steps": 2}, gpu=True)
+    assert Step.of({**spec, "card": {"skip": True}}).at("card") is None
