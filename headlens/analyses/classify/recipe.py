@@ -1,16 +1,11 @@
-"""`classify_heads` with everything around it: corpus and models by name, a run folder with tables and figures.
-
-A corpus is parsed once, block by block, so that an interrupted run parses no sentence twice.
-"""
+"""`classify_heads` with everything around it: corpus and models by name, a run folder with tables and figures."""
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +17,11 @@ from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.report import classify_figures
 from headlens.attention_masks.model_mask import mask_source
 from headlens.corpora.alignment import Side
-from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pharaoh import AlignedCorpus
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
-from headlens.corpora.sources import NamedCorpus, ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
-from headlens.corpora.text import ParallelCorpus
+from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus, refuse_unused
 from headlens.errors import OptionError
-from headlens.files import atomic_path
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.maps.sentence_attention import collect_attention, shown_examples
@@ -50,7 +42,8 @@ from headlens.roles.head_roles import (
 )
 from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
 from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
-from headlens.runs.progress import Advance, Reporter
+from headlens.runs.kept_trees import keep_trees
+from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.shared_options import arguments
 from headlens.unchanged_files import file_hashes
@@ -59,8 +52,6 @@ _SHOWN = 3  # sentences whose attention a run keeps
 # Files, beside the corpus, that the sums of the pass come from.
 _FILES = ("frequency", "target_frequency", "baseline_corpus", "alignments")
 _CONFIDENCE = ("confidence", "confidence_all")  # what is compared from layer to layer
-# A multiple of what parsers take at a time: blocks must not change how sentences are grouped.
-BLOCK = 512
 _NULL_UNDER_MASK = (
     "Where heads have masks of their own there is no one uniform attention: that which roles have to be above, and its "
     "values (…_null), know nothing of the mask, which alone may make a role of what a head does. Compare with the same "
@@ -206,9 +197,7 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
             check_split(unparsed, request.options.split_at, paired=first.target is not None)
         if request.relevance:
             choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
-    if isinstance(corpus, ParsedCorpus):
-        with run.reporter.progress(f"parsing with {request.parser}", None) as advance:
-            corpus = keep_trees(corpus, run, advance)
+    corpus = keep_trees(corpus, run, request.parser)
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if summary.trees:
@@ -222,39 +211,6 @@ def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict
     counted, texts = corpus is not None, () if corpus is None else corpus
     chosen = {side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == counted}
     return {side: make_frequency(spec, texts, side) for side, spec in chosen.items()}
-
-
-def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
-    """Parse a corpus into the run folder, where the trees can be looked at, corrected and read again.
-
-    Blocks are dealt out to the processes. `parsed.conllu` holds the sources, `targets.conllu` their translations.
-
-    Args:
-        corpus: its sources are parsed.
-        run: the run whose folder takes the trees.
-        advance: called with the number of sentences done.
-    """
-    blocks: list[Path] = []
-    examples, paired = iter(corpus.corpus), any(e.target is not None for e in islice(corpus.corpus, 1))
-    for number, block in enumerate(iter(lambda: list(islice(examples, BLOCK)), [])):
-        # A block that was kept is taken only for the text that the parser reads.
-        words = "\n".join("\t".join([e.source.text, *(w.form for w in e.source.words)]) for e in block)
-        digest = hashlib.sha256(words.encode()).hexdigest()[:12]
-        blocks.append(run.kept(f"parsed-{number:05}-{digest}.conllu"))
-        if number % run.processes.count == run.processes.rank and not blocks[-1].exists():
-            with atomic_path(blocks[-1]) as path:
-                write_conllu(corpus.parser.parse(example.source for example in block), path)
-        advance(len(block))
-    run.processes.gather(None)  # until all blocks are there
-    if run.writes:
-        with run.file("parsed.conllu") as path, path.open("wb") as joined:
-            joined.writelines(block.read_bytes() for block in blocks)
-        if paired:
-            with run.file("targets.conllu") as path:
-                write_conllu((e.target for e in corpus.corpus if e.target is not None), path)
-    run.processes.share(None)  # until they are joined
-    source = NamedCorpus(ConlluCorpus(run.path / "parsed.conllu"), corpus.name)
-    return ParallelCorpus(source, ConlluCorpus(run.path / "targets.conllu")) if paired else source
 
 
 @contextmanager

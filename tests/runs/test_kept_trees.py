@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from saved import Memory, sentence
 
-from headlens.analyses.classify import recipe
-from headlens.analyses.classify.recipe import keep_trees
 from headlens.corpora.sentence import ROOT, Example, Sentence
 from headlens.corpora.sources import ParsedCorpus
+from headlens.runs import kept_trees
 from headlens.runs.folder import RunFolder
+from headlens.runs.kept_trees import keep_trees
 from headlens.runs.processes import ALONE, Processes
-from headlens.runs.progress import Reporter
+from headlens.runs.progress import Advance, Reporter
 from headlens.runs.run import Run
 
 SIZE = 11
@@ -47,7 +48,7 @@ def corpus(parser: Chain, prefix: str = "number", *, pairs: bool = False) -> Par
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
-    monkeypatch.setattr(recipe, "BLOCK", 4)
+    monkeypatch.setattr(kept_trees, "BLOCK", 4)
     with RunFolder.create(tmp_path / "run", command="classify", model="demo") as made:
         yield made
 
@@ -58,7 +59,13 @@ def run(folder: RunFolder, processes: Processes = ALONE) -> Run:
 
 def test_trees_are_kept_and_read_again(folder: RunFolder) -> None:
     steps: list[int] = []
-    kept = keep_trees(corpus(Chain()), run(folder), steps.append)
+
+    class Shown(Reporter):
+        def progress(self, text: str, *_: object) -> AbstractContextManager[Advance]:
+            assert text == "parsing memory with chain"
+            return nullcontext(steps.append)
+
+    kept = keep_trees(corpus(Chain()), replace(run(folder), reporter=Shown()), "chain")
     assert [e.source.text for e in kept] == [f"number {i} it is" for i in range(SIZE)]
     assert [[w.head for w in e.source.words] for e in kept] == [[ROOT, 0, 1, 2]] * SIZE
     assert steps == [4, 4, 3]
@@ -66,26 +73,39 @@ def test_trees_are_kept_and_read_again(folder: RunFolder) -> None:
     assert kept.name == "memory"
 
 
+def test_a_corpus_that_is_not_parsed_is_returned_as_it_is(folder: RunFolder) -> None:
+    given = corpus(Chain()).corpus
+    assert keep_trees(given, run(folder), "gold") is given
+    assert not folder.files
+
+
+def test_two_corpora_of_a_run_have_files_of_their_own(folder: RunFolder) -> None:
+    first = keep_trees(corpus(Chain()), run(folder), "chain")
+    second = keep_trees(corpus(Chain(), "letter"), run(folder), "chain", "-dev")
+    assert [f.name for f in folder.files] == ["parsed.conllu", "parsed-dev.conllu"]
+    assert [next(iter(kept)).source.text for kept in (first, second)] == ["number 0 it is", "letter 0 it is"]
+
+
 def test_pairs_keep_their_targets(folder: RunFolder) -> None:
-    kept = keep_trees(corpus(Chain(), pairs=True), run(folder), lambda _: None)
+    kept = keep_trees(corpus(Chain(), pairs=True), run(folder), "chain")
     assert all(e.target is not None and e.target.text == e.source.text for e in kept)
     assert [f.name for f in folder.files] == ["parsed.conllu", "targets.conllu"]
 
 
 def test_whole_blocks_are_not_parsed_again(folder: RunFolder) -> None:
     with pytest.raises(KeyboardInterrupt):
-        keep_trees(corpus(Chain(patience=9)), run(folder), lambda _: None)
+        keep_trees(corpus(Chain(patience=9)), run(folder), "chain")
     assert not (folder.path / "parsed.conllu").exists()
     again = Chain()
-    kept = keep_trees(corpus(again), run(folder), lambda _: None)
+    kept = keep_trees(corpus(again), run(folder), "chain")
     assert again.parsed == SIZE - 8
     assert len(list(kept)) == SIZE
 
 
 def test_blocks_of_another_text_are_not_taken(folder: RunFolder) -> None:
-    keep_trees(corpus(Chain()), run(folder), lambda _: None)
+    keep_trees(corpus(Chain()), run(folder), "chain")
     other = Chain()
-    kept = keep_trees(corpus(other, "letter"), run(folder), lambda _: None)
+    kept = keep_trees(corpus(other, "letter"), run(folder), "chain")
     assert other.parsed == SIZE
     assert next(iter(kept)).source.text == "letter 0 it is"
 
@@ -100,7 +120,7 @@ def test_processes_share_the_blocks(folder: RunFolder) -> None:
 
     second, first = Chain(), Chain()
     # the second one, whose blocks the first one joins, runs before it here
-    keep_trees(corpus(second), run(folder, Waiting(1, 2)), lambda _: None)
-    kept = keep_trees(corpus(first), run(folder, Waiting(0, 2)), lambda _: None)
+    keep_trees(corpus(second), run(folder, Waiting(1, 2)), "chain")
+    kept = keep_trees(corpus(first), run(folder, Waiting(0, 2)), "chain")
     assert (first.parsed, second.parsed) == (7, 4)
     assert [e.source.text for e in kept] == [f"number {i} it is" for i in range(SIZE)]
