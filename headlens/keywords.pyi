@@ -275,6 +275,7 @@ class Reproduce(Resumed, OutputOptions, total=False):
     scale: Literal["small", "card", "full"] | None
 
 class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingOptions, total=False):
+    parser: Text | None
     dev: Text | None
     dev_target: Text | None
     dev_share: Number | None

@@ -159,6 +159,11 @@ class Planner(Plan):
         self.data.append(corpus_size(spec, options, self.models[0], self.reporter))
         return self.data[-1]
 
+    def parsing(self, parser: str) -> None:
+        """Notes that the time of a parser is not known, where there is one."""
+        if parser != "gold":
+            self.notes.append(f"The time of {parser} is not in the estimate: it parses the corpus once, beforehand.")
+
     def task(self, data: TaskData, *, offline: bool) -> DataSize:
         """Data of a task, in tokens of the first model."""
         with self.reporter.status("reading data"):

@@ -85,6 +85,10 @@ def test_what_is_none_is_refused(command: str, group: str, texts: tuple[str, ...
         (("classify", "--skip-broken"), "--skip-broken is a part of --data-args now: --data-args skip-broken."),
         (("train-dam", "--shared"), "--shared is a part of --law now: --law per-layer."),
         (("sparsefinder", "--separate"), "--separate is a part of --projections now: --projections shared=false."),
+        (
+            ("sparsefinder", "--learning-rate", "1"),
+            "--learning-rate is a part of --projections now: --projections learning-rate=VALUE.",
+        ),
         (("attend", "--allow-pickle"), "--allow-pickle is a part of --trust now: --trust pickle."),
         (
             ("classify", "--exclude-self"),

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from headlens.attention.capture import Capture
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
+from headlens.corpora.conllu import write_conllu
+from headlens.corpora.sources import demo_corpus
 from headlens.errors import Interrupted
 from headlens.tables.sparsefinder_tables import GOLD, METRICS, PARETO
 from headlens.tasks.translation import Translation
@@ -237,6 +240,26 @@ def test_blocks_beside_tokens(headlens: Headlens, judge: str, sentiment: tuple[s
         pd.testing.assert_frame_equal(others, written("plain")["pareto"])
         assert headlens("report", "run").code == 0
         assert "BigBird on blocks" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dev", rest_slow([False, True]))
+def test_parts_of_speech_of_a_parser(headlens: Headlens, judge: str, dev: bool) -> None:
+    """Plain text with trees that a parser found says what the treebank of these trees says."""
+    examples = [example.source for example in islice(demo_corpus(), 30)]
+    few = ("--task", "none", "--no-figures", *GRID)
+    for name, part in (("train", examples[:25]), ("dev", examples[25:])):
+        write_conllu(part, Path(f"{name}.conllu"))
+        Path(f"{name}.txt").write_text("".join(f"{sentence.text}\n" for sentence in part), encoding="utf-8")
+    write_conllu(examples, Path("trees.conllu"))
+    for out, ending, more in (("gold", "conllu", ()), ("run", "txt", ("--parser", "conllu:trees.conllu"))):
+        held_out = ("--dev", f"dev.{ending}") if dev else ()
+        done = headlens("sparsefinder", judge, "--corpus", f"train.{ending}", *held_out, *more, *few, "--out", out)
+        assert done.code == 0, done.err
+    for name in ("clusters", "pos_pairs", "antecedents", "pareto"):
+        assert Path(f"run/{name}.csv").read_bytes() == Path(f"gold/{name}.csv").read_bytes(), name
+    files = json.loads(Path("run/run.json").read_text())["files"]
+    assert [name for name in files if name.endswith(".conllu")] == ["parsed.conllu", *["parsed-dev.conllu"] * dev]
 
 
 @pytest.mark.slow

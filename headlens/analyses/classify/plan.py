@@ -34,10 +34,7 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
         planner.add(work)
     if request.options.stability:
         planner.notes.append(f"The {request.options.stability} draws of --stability are not in the estimate.")
-    if request.parser not in ("gold", "none"):
-        planner.notes.append(
-            f"The time of {request.parser} is not in the estimate: it parses the corpus once, beforehand."
-        )
+    planner.parsing(request.parser)
     return planner.plan()
 
 

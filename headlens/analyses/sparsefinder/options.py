@@ -138,7 +138,7 @@ class FitOptions(Checked):
         above=0,
     )
     epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N", at_least=1)
-    learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS, above=0)
+    learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS, above=0, group="projections")
     clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS, group="projections", above=0)
     seed: int = option(0, common.SEED)
 
@@ -241,6 +241,7 @@ class SparsefinderRequest(Checked):
     model: str = option(DEMO, common.MODEL_NAME)
     corpus: str = option(DEMO, common.CORPUS_SOURCE)
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    parser: str = option("gold", common.PARSER)
     dev: str | None = option(None, common.HELD_OUT_TEXT)
     dev_target: str | None = option(None, common.HELD_OUT_TARGET)
     dev_share: float = option(
@@ -296,5 +297,5 @@ COMMAND = CommandOptions(
     "sparsefinder",
     (SparsefinderRequest,),
     "run_sparsefinder",
-    first=("corpus", "target", "dev", "attention", "windows", "thresholds", "groups", "task", "data", "device"),
+    first=("corpus", "parser", "dev", "attention", "windows", "thresholds", "groups", "task", "data", "device"),
 )

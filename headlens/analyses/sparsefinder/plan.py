@@ -32,6 +32,7 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
         words = "nine" if curves == 9 else str(curves)
         text, passes = f"the task at {points} points on each of {words} curves", 4.0 * curves * points
         planner.add(Work(text, tokens=held_out.tokens, each=passes, batch_tokens=size, length=held_out.length))
+    planner.parsing(request.parser)
     return planner.plan()
 
 

@@ -33,6 +33,7 @@ from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
 from headlens.pages.command_report import write_results
 from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.kept_trees import keep_trees
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
 from headlens.tables.shared_columns import ALL
@@ -140,17 +141,20 @@ def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
 def _split(request: SparsefinderRequest, run: Run) -> tuple[Corpus, Corpus, CorpusSummary]:
     """Reads the corpus and holds a part of it out, or reads what `--dev` names; the summary is that of the whole.
 
+    What has to be parsed is parsed once, into the run folder.
+
     Raises:
         CorpusError: if nothing is left to hold out.
     """
     options = request.corpus_options
-    corpus = open_corpus(request.corpus, options)
+    corpus = keep_trees(open_corpus(request.corpus, options, request.parser), run, request.parser)
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if request.dev is None:
         train, held_out = split_corpus(corpus, request.dev_share, summary.sentences)
     else:
-        train, held_out = corpus, open_corpus(request.dev, options.held_out(request.dev_target))
+        dev = open_corpus(request.dev, options.held_out(request.dev_target), request.parser)
+        train, held_out = corpus, keep_trees(dev, run, request.parser, "-dev")
     if held_out is None:
         message = f"none of {counted(summary.sentences, 'sentence')} can be held out."
         raise CorpusError(message, "Name some with --dev.", path=corpus.name)
@@ -231,5 +235,5 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
             "No held-out sentence has a length that can be drawn, so there is no figure of heads on a sentence."
         )
     if "clusters" not in tables:
-        notes.append("No parts of speech are known: give a treebank (.conllu) to see what the clusters contain.")
+        notes.append("No parts of speech are known: give a treebank (.conllu) or a --parser to see what the clusters contain.")
     return notes
