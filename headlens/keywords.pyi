@@ -305,6 +305,7 @@ class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingO
     text: Text | None
     target_text: Text | None
     heads: Texts | None
+    drawn: Literal["distance", "bucket", "cluster"] | None
     figures: bool | None
 
 class Train(Resumed, LoopOptions, MaskOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):

@@ -118,6 +118,10 @@ POS_PAIRS = TableSchema(
         count("found", "Those that are both.", "pairs"),
         number("weight", "Sum of their weights, of which each query has 1.", "queries"),
         _CLUSTERS,
+        *optional(
+            share("gold_share", "Share of the pairs that have weight."),
+            share("predicted_share", "Share of the pairs that are predicted."),
+        ),
     ),
     (*shared.HEAD_IDENTITY, "query_tag", "key_tag"),
 )

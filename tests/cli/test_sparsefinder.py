@@ -198,6 +198,9 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     totals = clusters.groupby(["layer", "head", "side"])["count"].sum()
     assert (totals == totals.iloc[0]).all()
     assert tables["heads"]["information"].between(0, 1).all()
+    pairs = tables["pos_pairs"]
+    for name in ("gold", "predicted"):
+        assert pairs[f"{name}_share"].to_numpy() == pytest.approx((pairs[name] / pairs["pairs"]).to_numpy())
     found = pd.read_csv("run/antecedents.csv")
     assert (found.groupby(["sentence", "mention", "antecedent", "distance"]).size() % 4 == 0).all(), "each head"
     assert (found["gold"] == (found["weight"] > 0)).all()
@@ -281,6 +284,16 @@ def test_a_head_and_a_sentence_of_ones_own(headlens: Headlens, judge: str) -> No
     again = headlens("sparsefinder", "--config", "run/run.json", "--out", "again", "-q")
     assert again.code == 0, again.err
     assert Path("again/examples.csv").read_bytes() == Path("run/examples.csv").read_bytes()
+    assert set(examples["method"]) == {"distance"}
+    done = headlens("sparsefinder", judge, *options, "--methods", "clusters=4,drawn=cluster", "--out", "clusters")
+    assert done.code == 0, done.err
+    tables = written("clusters")
+    drawn = tables["examples"]
+    assert drawn["weight"].tolist() == examples["weight"].tolist()
+    own = tables["pareto"][lambda points: (points["layer"] == 1) & (points["head"] == 0)]
+    own = own[(own["method"] == "cluster") & (own["sparsity"] >= 0.5)]
+    point = ["method", "value_of_parameter", "window", "recall", "sparsity"]
+    assert drawn[point].drop_duplicates().to_numpy().tolist() == [own.loc[own["recall"].idxmax(), point].tolist()]
 
 
 @pytest.mark.slow

@@ -57,6 +57,7 @@ _CORPORA = {
 }
 _STATISTICS = {"correlation over depth": "depth_correlation", "Moran's I": "morans_i"}
 _QUANTITIES = {r"without \[SEP\]": "confidence", r"with \[SEP\]": "confidence_all", "worth": "delta"}
+_TAGS = {"verbs": "VERB", "nouns": "NOUN", "auxiliaries": "AUX"}
 # What tells settings apart in a file.
 _SETTINGS = (
     *("pattern", "metric", "control", "layers", "init", "penalty", "model", "diagonal", "strategy", "n_pruned"),
@@ -206,7 +207,7 @@ def _facts(
         next((start for start in starts if mask.startswith(start)), mask), mask.removeprefix("graph:")
     )
     facts["metric"] = where.get("metric")
-    named = ("relation", "direction", "method", "stack", "statistic", "quantity", "other_model")
+    named = ("relation", "direction", "method", "stack", "statistic", "quantity", "other_model", "query_tag", "key_tag")
     facts |= {name: where.get(name) for name in named}
     facts["model"] = where.get("model", source.step if source.step in ("bert", "albert") else None)
     chain = [step, *(steps[name] for name in step.references if name in steps)]
@@ -285,6 +286,10 @@ def _name_words(recipe: PaperRecipe, words: Words, facts: Mapping[str, Any]) -> 
         promised |= {"relation": relation, "direction": _DIRECTIONS[direction]}
     if facts["method"]:
         promised |= {"method": words.row, "stack": words.column}
+    if facts["query_tag"]:
+        key, _, measure = words.column.partition(", ")
+        promised |= {"query_tag": _TAGS[words.row], "key_tag": _TAGS[key.removeprefix("to ")]}
+        promised["value"] = {"with weight": "gold_share", "predicted": "predicted_share"}[measure]
     if "draws" in facts:
         draws = re.search(r"(\d+) draws", words.all)
         promised["draws"] = int(draws[1]) if draws else None

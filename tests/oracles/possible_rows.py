@@ -15,11 +15,12 @@ from headlens.analyses.sparsefinder.figures import LOOKS
 from headlens.analyses.sparsefinder.pareto_points import BLOCK
 from headlens.errors import OptionError
 from headlens.models.names import short_model_name
+from headlens.options import DEMO
 from headlens.tables.ablation_tables import PRUNING
 from headlens.tables.classify_tables import AGREEMENT, DIRECTIONS, SMOOTHNESS, SMOOTHNESS_STATISTICS
 from headlens.tables.mask_tables import CLASSES, DRAWS, MASK_TRAININGS
 from headlens.tables.prune_tables import SWEEP
-from headlens.tables.sparsefinder_tables import AREAS, GOLD
+from headlens.tables.sparsefinder_tables import ANTECEDENTS, AREAS, GOLD, POS_PAIRS
 from headlens.tasks.catalogue import CATALOGUE
 
 # What config.json of a BERT and of an ALBERT have.
@@ -67,6 +68,8 @@ def _found(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
         ("ablate", "pruning.csv"): _pruned,
         ("ablate", "smoothness.csv"): _smoothness,
         ("sparsefinder", "areas.csv"): _areas,
+        ("sparsefinder", "pos_pairs.csv"): _pos_pairs,
+        ("sparsefinder", "antecedents.csv"): _antecedents,
         ("train", "model/config.json"): lambda *_: [_CONFIG],
     }
     if file == "run.json":
@@ -193,6 +196,18 @@ def _areas(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
             if stack == stacks[0]
         ]
     return rows
+
+
+def _pos_pairs(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    """Parts of speech come from the bundled treebank, or from a parser."""
+    request = request_of(recipe, step)
+    tags = ("ADJ", "ADV", "AUX", "NOUN", "PRON", "VERB") if request.corpus == DEMO or request.parser != "gold" else ()
+    return [_ones(POS_PAIRS.names, query_tag=query, key_tag=key) for query, key in product(tags, tags)]
+
+
+def _antecedents(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    """Of the corpora of recipes, the bundled treebank alone says what mentions refer to."""
+    return [_ones(ANTECEDENTS.names)] if request_of(recipe, step).corpus == DEMO else []
 
 
 def _labels(recipe: PaperRecipe, step: Step) -> list[str]:

@@ -124,7 +124,7 @@ def pos_pairs(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataF
         (head, tags[i], tags[j], *map(int, counts[:-1, head, i, j]), float(counts[-1, head, i, j]))
         for head, i, j in counts[0].nonzero().tolist()
     ]
-    return pd.DataFrame(rows, columns=POS_PAIRS.names[3:-1])
+    return pd.DataFrame(rows, columns=POS_PAIRS.names[3:-3])
 
 
 def antecedents(store: QueryKeyStore, site: str, predictor: Predictor) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import headlens.shared_options as common
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
@@ -206,8 +206,11 @@ class ShownOptions(Checked):
         _EXAMPLES,
         metavar="HEADS",
         parse=names,
-        shown="up to three heads of different layers for which the distance method improves most over windows and "
+        shown="up to three heads of different layers for which the method that is drawn improves most over windows and "
         "global tokens",
+    )
+    drawn: Literal["distance", "bucket", "cluster"] = option(
+        "distance", "Method whose predicted pairs are drawn.", _EXAMPLES, group="methods"
     )
 
     def __post_init__(self) -> None:

@@ -235,5 +235,7 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
             "No held-out sentence has a length that can be drawn, so there is no figure of heads on a sentence."
         )
     if "clusters" not in tables:
-        notes.append("No parts of speech are known: give a treebank (.conllu) or a --parser to see what the clusters contain.")
+        notes.append(
+            "No parts of speech are known: give a treebank (.conllu) or a --parser to see what the clusters contain."
+        )
     return notes

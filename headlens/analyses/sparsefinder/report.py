@@ -249,10 +249,9 @@ CAPTIONS = {
     ),
     "examples": Caption(
         "Predicted heads on a sentence",
-        "Rows are heads: those asked for, or those for which the distance method improves most over windows and "
-        "global tokens. "
+        "Rows are heads: those asked for, or those for which the method improves most over windows and global tokens. "
         "From left to right: where entmax looks, the predicted pairs, and where the head looks when it is "
-        "restricted to them. The distance threshold is the one with the highest recall among those that predict at "
+        "restricted to them. The method's parameters are those with the highest recall among those that predict at "
         "most half of the pairs; recall and sparsity are for the head over all held-out sentences.",
     ),
     ALPHAS: CAPTION,

@@ -152,7 +152,8 @@ class Findings:
             by_layer = self.swept.times.groupby(["stack", *TIMES_COLUMNS[:-1]], sort=False, dropna=False)
             tables["times"] = by_layer["cpu_seconds"].sum().reset_index()
         if not set(contents["tag"]) <= {SPECIAL, UNKNOWN}:
-            tables |= {"clusters": contents.assign(clusters=count), "pos_pairs": pairs.assign(clusters=count)}
+            shares = {f"{name}_share": pairs[name] / pairs["pairs"] for name in ("gold", "predicted")}
+            tables |= {"clusters": contents.assign(clusters=count), "pos_pairs": pairs.assign(clusters=count, **shares)}
         if len(mentions):
             tables["antecedents"] = mentions.assign(clusters=count)
         example = self.request.shown.example or next(iter(shown_examples(self.held_out, self.loaded)), None)
@@ -218,21 +219,21 @@ class Findings:
         return table.assign(stack=stack, quality=metric)
 
     def _best(self, heads: pd.DataFrame, example: Example) -> list[Head]:
-        """The heads, of different layers, where predictions are ahead of places by most.
+        """The heads, of different layers, where the method that is drawn is ahead of places by most.
 
         A head that looks at neighbours or at the first token alone needs no predicting.
         """
         sites = {str(site) for site in CorpusReader.of(self.loaded, example).sites}
         heads = heads[(heads["stack"] + "." + heads["layer"].astype(str)).isin(sites)]
-        ahead = heads["area_distance"] - heads[[f"area_{name}" for name in _FIXED]].max(axis=1)
+        ahead = heads[f"area_{self.request.shown.drawn}"] - heads[[f"area_{name}" for name in _FIXED]].max(axis=1)
         best = heads.assign(ahead=ahead).sort_values("ahead", ascending=False, kind="stable")
         best = best.drop_duplicates(["stack", "layer"]).head(_EXAMPLES)
         return [Head(*key) for key in best[KEY_COLUMNS].itertuples(index=False)]
 
     def _example(self, example: Example, head: Head) -> pd.DataFrame:
-        """A head on a sentence, at the point of `distance` that finds most with half of the pairs or fewer."""
-        heads = self.swept.heads
-        points = heads[(heads[KEY_COLUMNS] == list(head)).all(axis=1) & (heads["method"] == "distance")]
+        """A head on a sentence, at the point of a method that finds most with half of the pairs or fewer."""
+        heads, method = self.swept.heads, self.request.shown.drawn
+        points = heads[(heads[KEY_COLUMNS] == list(head)).all(axis=1) & (heads["method"] == method)]
         points = points[points["sparsity"] >= min(_SPARSE, float(points["sparsity"].max()))]
         point = points.sort_values("recall", ascending=False, kind="stable").iloc[0].to_dict()
         site = f"{head.stack}.{head.layer}"

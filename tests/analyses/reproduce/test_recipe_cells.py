@@ -339,6 +339,13 @@ WRONG = [
     ("breaking_bert2022", 'drop-layers", layers = "last:3" } },', 'drop-layers", layers = "last:6" } },',
      "layers is"),
     ("sparsefinder2022", 'where = { method = "lsh" }', 'where = { method = "bucket" }', "method is"),
+    ("sparsefinder2022", 'parser = "spacy:en_core_web_sm"\n', "", "never writes"),
+    ("sparsefinder2022", 'corpus = "demo"\ndim', 'corpus = "hub:Salesforce/wikitext"\ncolumn = "text"\ndim',
+     "never writes"),
+    ("sparsefinder2022", '"verbs", where = { query_tag = "VERB"', '"verbs", where = { query_tag = "NOUN"',
+     "query_tag is"),
+    ("sparsefinder2022", 'value = "gold_share", where = { key_tag = "AUX"',
+     'value = "predicted_share", where = { key_tag = "AUX"', "value is"),
     ("sparsefinder2022", 'step = "en-fr"', 'step = "en-de"', "in one of the two"),
 ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from headlens.attention_masks.patterns import Window
 from headlens.tables.sparsefinder_tables import POS_PAIRS
 
 WORDS = ("NOUN", "VERB", "DET", "special")
-KEY = POS_PAIRS.names[3:-1][:3]
+KEY = POS_PAIRS.names[3:-3][:3]
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_pairs_one_by_one(site: str, fixed: bool, tagged: QueryKeyStore) -> None
     near = float(torch.cdist(*projections(first.queries, first.keys)).median())
     predictor = pattern_predictor(Window(1)) if fixed else distance_predictor(projections, near)
     found = pos_pairs(tagged, site, predictor)
-    assert found.columns.tolist() == POS_PAIRS.names[3:-1]
+    assert found.columns.tolist() == POS_PAIRS.names[3:-3]
     tags = list(tagged.tags(site))
-    expected: dict[str, Counter[tuple[int, str, str]]] = {name: Counter() for name in POS_PAIRS.names[3:-1][3:]}
+    expected: dict[str, Counter[tuple[int, str, str]]] = {name: Counter() for name in POS_PAIRS.names[3:-3][3:]}
     for n, one in enumerate(tagged.batches(site, 1)):
         graph = predictor.graph(one).expand_as(one.weights)
         for head in range(heads):
@@ -70,7 +70,7 @@ def test_all_sites_and_no_tags(
 ) -> None:
     predictors = {site: pattern_predictor(Window(1)) for site in ("encoder.0", "cross.1")}
     table = joined_sites({site: pos_pairs(tagged, site, own) for site, own in predictors.items()})
-    assert table.columns.tolist() == ["stack", "layer", *POS_PAIRS.names[3:-1]]
+    assert table.columns.tolist() == ["stack", "layer", *POS_PAIRS.names[3:-3]]
     assert set(zip(table["stack"], table["layer"], strict=True)) == {("encoder", 0), ("cross", 1)}
     bare = collected(tmp_path_factory.mktemp("bare"))
     assert joined_sites({site: pos_pairs(bare, site, own) for site, own in predictors.items()}).empty
