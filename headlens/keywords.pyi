@@ -228,6 +228,7 @@ class Probe(Resumed, ModelOptions, OutputOptions, ReadingOptions, total=False):
     skip_broken: bool | None
     dev: Text | None
     dev_share: Number | None
+    embeddings: Text | None
     l2: Number | None
     replicates: Whole | None
     figures: bool | None

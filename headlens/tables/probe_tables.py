@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from headlens.tables.shared_columns import HEAD_IDENTITY, MODEL, MODEL_HEAD, interval, paired_difference
-from headlens.tables.table_schema import TableSchema, count, number, share, word
+from headlens.tables.table_schema import TableSchema, count, number, optional, share, word
 
 METHODS = ("attention probe", "right-branching", "best offset", "uniform attention")
+EMBEDDED_METHODS = ("attention and embeddings", "distances and embeddings")
 DIRECTIONS = ("dep_to_head", "head_to_dep")  # columns of the weights: u and w of the paper
 
 SCORES = TableSchema(
@@ -13,7 +14,7 @@ SCORES = TableSchema(
     "The probe or one of its baselines.",
     (
         MODEL,
-        word("method", "What finds governors.", words=METHODS),
+        word("method", "What finds governors.", words=(*METHODS, *EMBEDDED_METHODS)),
         count("words", "Held-out words that are scored: neither roots nor punctuation.", "words"),
         share("uas", "Unlabelled attachment score: words whose governor is found.", "share of words"),
         *interval("the score, over sentences", unit="share of words"),
@@ -27,6 +28,13 @@ SCORES = TableSchema(
             for column in paired_difference("Score of the probe minus this one")
         ),
         count("sentences", "Held-out sentences.", "sentences", optional=True),
+        *optional(
+            *(
+                column.but(unit=column.unit and "share of words")
+                for column in paired_difference("Score of attention and embeddings minus this one", "embedded_")
+            ),
+            group="embedded",
+        ),
     ),
     ("model", "method"),
 )

@@ -63,6 +63,40 @@ def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
     assert "Governors found by the attention probe" in Path("run/report.html").read_text(encoding="utf-8")
 
 
+def test_the_probe_with_word_embeddings(headlens: Headlens, tiny_bert: Path) -> None:
+    words = ("probe", tiny_bert, "--limit", 40, "--replicates", 20, "--no-figures")
+    assert headlens(*words, "--out", "alone").code == 0
+    done = headlens(*words, "--data-args", "embeddings=model", "--out", "run")
+    assert done.code == 0, done.err
+    scores = pd.read_csv("run/probe.csv").set_index("method")
+    assert scores.index[4:].tolist() == ["attention and embeddings", "distances and embeddings"]
+    alone = pd.read_csv("alone/probe.csv").set_index("method")
+    pd.testing.assert_frame_equal(scores.iloc[:4][alone.columns], alone)
+    uas = scores["uas"]
+    assert scores["embedded_delta"].drop("attention and embeddings").to_dict() == pytest.approx(
+        (uas["attention and embeddings"] - uas.drop("attention and embeddings")).to_dict()
+    )
+    assert "attention and word embeddings together find the governor of" in " ".join(done.out.split())
+    fit = json.loads(Path("run/run.json").read_text())["fit"]
+    assert fit["attention and embeddings"]["loss"] < fit["loss"], "what attention alone can do, it can do with them"
+
+
+def test_vectors_of_a_file(headlens: Headlens, tiny_bert: Path) -> None:
+    """The word tells which governor is meant, and the vectors tell of which word that is."""
+    Path("trees.conllu").write_text(TREE * 10, encoding="utf-8")
+    words = ("probe", tiny_bert, "--corpus", "trees.conllu", "--replicates", 20, "--no-figures")
+    Path("vectors.txt").write_text("the 1 0\ndog 0 1\nunused x y\n", encoding="utf-8")
+    done = headlens(*words, "--data-args", "embeddings=vectors.txt", "--out", "run")
+    assert done.code == 0, done.err
+    assert "2 of 3 different words of the treebanks have a vector, of 2 numbers." in done.out
+    Path("vectors.txt").write_text("the 1 0\ndog 0\n", encoding="utf-8")
+    done = headlens(*words, "--data-args", "embeddings=vectors.txt", "--out", "refused")
+    assert done.code == 2
+    told = " ".join(done.err.split())
+    assert "vectors.txt:2: 1 number after a word, not 2: 'dog 0'" in told
+    assert "Write one WORD NUMBER NUMBER … per line" in told
+
+
 @pytest.mark.slow
 def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -> None:
     data = ("--limit", 60, "--replicates", 20, "--no-figures")

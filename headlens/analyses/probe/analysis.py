@@ -1,4 +1,4 @@
-"""The attention-only probe of Clark et al. (2019, section 5): governors from the attention of all heads."""
+"""The probes of Clark et al. (2019, section 5): governors from the attention of all heads, and word embeddings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from headlens.analyses.probe.embeddings import WordEmbeddings
 from headlens.analyses.probe.tables import Floats, score_table
 from headlens.attention.edits_and_observers import AttentionCall, Observer, Tokens
 from headlens.attention.session import AttentionSession
@@ -29,6 +30,7 @@ from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import Draws
 
 _MOST_STEPS = 1000
+_NEAR = 5  # words; distances up to it are told one by one
 _CELLS = 2**22  # numbers of the maps that are worked on at a time
 PUNCTUATION = "punct"
 
@@ -41,17 +43,29 @@ class ProbedSentence(NamedTuple):
         maps: attention between words in half precision, (words, words, heads): from the first to the second.
         uniform: the same of one head that gives the same weight to every token that a query may see.
         arcs: gold tree, (arcs, 2): dependent and governor; those of the root and of punctuation are left out.
+        vectors: word embeddings in half precision, (words, d); None for a probe of attention alone.
     """
 
     key: str
     maps: Tensor
     uniform: Tensor
     arcs: Tensor
+    vectors: Tensor | None = None
+
+    @property
+    def of_attention(self) -> ProbedSentence:
+        """The same sentence without word embeddings."""
+        return self._replace(vectors=None)
 
     @property
     def of_uniform(self) -> ProbedSentence:
         """The same sentence under uniform attention, as of a model that has learned nothing."""
-        return self._replace(maps=self.uniform)
+        return self._replace(maps=self.uniform, vectors=None)
+
+    @property
+    def of_distances(self) -> ProbedSentence:
+        """The same sentence with word embeddings, and how far apart words are in place of attention."""
+        return self._replace(maps=distance_maps(len(self.maps)))
 
 
 @dataclass
@@ -89,6 +103,20 @@ class WordAttention(Observer):
     def discard(self) -> None:
         """Drops the maps of a pass that failed."""
         self._pending = {}
+
+
+def distance_maps(words: int) -> Tensor:
+    """Tells how far apart two words are, as if by heads that look to the right alone.
+
+    Returns:
+        (words, words, heads) in half precision: whether the second word is 1, 2, 3, 4 or 5 places to the right of the
+        first one, one head each; whether it is to the right at all; and one divided by the distance.
+    """
+    places = torch.arange(words)
+    offsets = (places - places[:, None])[..., None]
+    near = offsets == torch.arange(1, _NEAR + 1)
+    right = offsets > 0
+    return torch.cat([near, right, right / offsets.clamp(min=1)], dim=-1).half()
 
 
 def _by_sentence(weights: Tensor, tokens: Tokens) -> list[Tensor]:
@@ -141,6 +169,7 @@ def read_word_attention(
     use: Callable[[ProbedSentence], None],
     batch_tokens: int | None = None,
     corpus_pass: CorpusPass | None = None,
+    embeddings: WordEmbeddings | None = None,
 ) -> TreebankCounts:
     """Runs a model over a treebank and passes on every sentence that has a word to score; keeps none of them.
 
@@ -150,6 +179,7 @@ def read_word_attention(
         use: called with one sentence after the other.
         batch_tokens: tokens of a batch, padding included; None for what suits the device.
         corpus_pass: progress.
+        embeddings: of the words, for a probe that reads them.
 
     Returns:
         What became of the sentences, and of their arcs.
@@ -169,7 +199,8 @@ def read_word_attention(
             arcs = gold_arcs(example.source, counts)
             used += len(arcs)
             if len(arcs):
-                use(ProbedSentence(example.key, maps, uniform, arcs))
+                vectors = None if embeddings is None else embeddings(example.source).half()
+                use(ProbedSentence(example.key, maps, uniform, arcs, vectors))
         return counts
 
     with session, torch.inference_mode():
@@ -183,18 +214,26 @@ def read_word_attention(
     return TreebankCounts(state.encoding, state.annotation)
 
 
-def attachment_scores(maps: Tensor, weights: Tensor) -> Tensor:
-    """Scores every word as governor of every other word: the sum over heads in the exponent of the paper's equation.
+def attachment_scores(maps: Tensor, weights: Tensor, vectors: Tensor | None = None) -> Tensor:
+    """Scores every word as governor of every other word: the sum over heads in the exponent of the paper's equations.
+
+    With word embeddings the weight of a head is a linear function of those of both words.
 
     Args:
         maps: attention from word to word, (..., words, words, heads), in the type of the weights.
         weights: (2, heads): of attention from dependent to governor (u of the paper), and from governor to dependent
-            (w).
+            (w). With embeddings (2, 2, heads, d): by these directions, then what is multiplied by the vector of the
+            word that attends, and of that which is attended to (together rows of U and W).
+        vectors: of the words, (..., words, d).
 
     Returns:
         (..., dependent, governor); minus infinity where both are the same word.
     """
-    both = maps @ weights.T
+    if vectors is None:
+        both = maps @ weights.T
+    else:
+        attending, attended = (torch.einsum("...wd,rhd->...whr", vectors, part) for part in weights.unbind(1))
+        both = maps @ attending + (maps.transpose(-3, -2) @ attended).transpose(-3, -2)  # (..., from, to, directions)
     scores = both[..., 0] + both[..., 1].transpose(-1, -2)
     return scores.masked_fill(torch.eye(scores.shape[-1], dtype=torch.bool), -torch.inf)
 
@@ -228,11 +267,12 @@ class TreeAttention:
         """The most frequent offset of a governor; of equally frequent ones the nearer, then the left one."""
         return min(self.offsets, key=lambda offset: (-self.offsets[offset], abs(offset), offset))
 
-    def blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields all sentences, those of equally many words together: their maps and trees.
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+        """Yields all sentences, those of equally many words together: their maps, vectors and trees.
 
-        Maps are (sentences, words, words, heads), in half precision. Trees are (sentences, dependent, governor): how
-        many words each pair stands for, 0 or 1, or more where several words are one unit.
+        Maps are (sentences, words, words, heads) and vectors, if any, (sentences, words, d), in half precision. Trees
+        are (sentences, dependent, governor): how many words each pair stands for, 0 or 1, or more where several words
+        are one unit.
         """
         for length, same_length in self._by_length.items():
             size = max(1, _CELLS // (length * length * same_length[0].maps.shape[2]))
@@ -241,7 +281,8 @@ class TreeAttention:
                 for number, sentence in enumerate(part):
                     one = torch.ones(len(sentence.arcs), dtype=torch.float64)
                     gold[number].index_put_(tuple(sentence.arcs.T), one, accumulate=True)
-                yield torch.stack([s.maps for s in part]), gold
+                vectors = [s.vectors for s in part if s.vectors is not None]
+                yield torch.stack([s.maps for s in part]), torch.stack(vectors) if vectors else None, gold
 
 
 def negative_log_likelihood(weights: Tensor, data: TreeAttention, l2: float) -> tuple[float, Tensor]:
@@ -250,21 +291,22 @@ def negative_log_likelihood(weights: Tensor, data: TreeAttention, l2: float) -> 
     It is convex in the weights, strictly for a positive `l2`: a multinomial logit over the other words of a sentence.
 
     Args:
-        weights: (2, heads), float64.
+        weights: see `attachment_scores`, float64.
         data: the sentences.
         l2: half of this times the sum of the squared weights is added.
     """
-    total, gradient = 0.0, torch.zeros_like(weights)
-    for halves, gold in data.blocks():
-        maps = halves.double()
-        log_p = attachment_scores(maps, weights).log_softmax(-1)  # (sentences, dependent, governor)
-        total -= float((gold * log_p.masked_fill(gold == 0, 0)).sum())
-        # Derivative by the scores: expected minus observed governors.
-        error = log_p.exp() * gold.sum(-1, keepdim=True) - gold
-        both = torch.stack([error, error.transpose(1, 2)])
-        gradient += both.reshape(2, -1) @ maps.reshape(-1, maps.shape[-1])
-    penalty = l2 / 2 * float(weights.square().sum())
-    return total / data.arcs + penalty, gradient / data.arcs + l2 * weights
+    weights = weights.detach().requires_grad_()
+    penalty = l2 / 2 * weights.square().sum()
+    torch.autograd.backward(penalty)
+    total = float(penalty.detach())
+    for maps, vectors, gold in data.blocks():
+        scores = attachment_scores(maps.double(), weights, None if vectors is None else vectors.double())
+        log_p = scores.log_softmax(-1)  # (sentences, dependent, governor)
+        loss = -(gold * log_p.masked_fill(gold == 0, 0)).sum() / data.arcs
+        torch.autograd.backward(loss)  # a block at a time, so that only its scores are in memory
+        total += float(loss.detach())
+    assert weights.grad is not None
+    return total, weights.grad
 
 
 @dataclass(frozen=True)
@@ -272,7 +314,7 @@ class FittedProbe:
     """A probe that was learned.
 
     Args:
-        weights: (2, heads), see `attachment_scores`.
+        weights: see `attachment_scores`.
         loss: penalised mean negative log-likelihood of the training sentences.
         steps: of L-BFGS.
         converged: whether the optimum was reached.
@@ -283,19 +325,26 @@ class FittedProbe:
     steps: int
     converged: bool
 
+    def record(self) -> dict[str, Any]:
+        """Returns how it was learned, as JSON values."""
+        return {"loss": self.loss, "steps": self.steps, "converged": self.converged}
+
 
 def fit_probe(data: TreeAttention, l2: float) -> FittedProbe:
     """Maximises the likelihood by full-batch L-BFGS from weights of 0; nothing is random."""
     from scipy.optimize import minimize
 
+    maps, vectors, _ = next(data.blocks())
+    heads = maps.shape[-1]
+    shape = (2, heads) if vectors is None else (2, 2, heads, vectors.shape[-1])
+
     def objective(flat: Floats) -> tuple[float, Floats]:
-        value, gradient = negative_log_likelihood(torch.from_numpy(flat).view(2, -1), data, l2)
+        value, gradient = negative_log_likelihood(torch.from_numpy(flat).view(shape), data, l2)
         return value, gradient.numpy().ravel()
 
     options: Any = {"maxiter": _MOST_STEPS, "maxfun": 2 * _MOST_STEPS, "gtol": 1e-6, "ftol": 1e-10}
-    heads = next(data.blocks())[0].shape[-1]
-    best = minimize(objective, np.zeros(2 * heads), jac=True, method="L-BFGS-B", options=options)
-    return FittedProbe(torch.from_numpy(best.x).view(2, -1), float(best.fun), int(best.nit), bool(best.success))
+    best = minimize(objective, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
+    return FittedProbe(torch.from_numpy(best.x).view(shape), float(best.fun), int(best.nit), bool(best.success))
 
 
 @dataclass
@@ -306,11 +355,14 @@ class AttachmentCounts:
         weights: of the probe.
         offset: of the second baseline.
         uniform: weights of the third: of a probe that was learned from uniform attention.
+        embedded: weights of the probe with word embeddings, and of that with distances in place of attention; None
+            where these are not asked for.
     """
 
     weights: Tensor
     offset: int
     uniform: Tensor
+    embedded: tuple[Tensor, Tensor] | None = None
     _keys: list[str] = field(default_factory=list)
     _right: list[tuple[float, ...]] = field(default_factory=list)
 
@@ -318,9 +370,12 @@ class AttachmentCounts:
         """Counts one held-out sentence, of which nothing else is kept."""
         dependent, governor = sentence.arcs.T
         by_offset = [int((dependent + offset == governor).sum()) for offset in (1, self.offset)]
-        of_probe = _found(sentence, self.weights)
+        probes = [(sentence.of_attention, self.weights), (sentence.of_uniform, self.uniform)]
+        if self.embedded is not None:
+            probes += zip((sentence, sentence.of_distances), self.embedded, strict=True)
+        of_probe, *of_others = (_found(read, weights) for read, weights in probes)
         self._keys.append(sentence.key)
-        self._right.append((of_probe, *by_offset, _found(sentence.of_uniform, self.uniform), len(governor)))
+        self._right.append((of_probe, *by_offset, *of_others, len(governor)))
 
     def table(self, replicates: int, seed: int) -> pd.DataFrame:
         """Returns the scores with their intervals, see `score_table`."""
@@ -330,7 +385,8 @@ class AttachmentCounts:
 
 def _found(sentence: ProbedSentence, weights: Tensor) -> float:
     """How many governors have the highest score; where several words have it, each counts by its share."""
-    scores = attachment_scores(sentence.maps.double(), weights)
+    vectors = None if sentence.vectors is None else sentence.vectors.double()
+    scores = attachment_scores(sentence.maps.double(), weights, vectors)
     highest = scores == scores.amax(-1, keepdim=True)
     dependent, governor = sentence.arcs.T
     return float((highest[dependent, governor] / highest.sum(-1)[dependent]).sum())

@@ -39,6 +39,15 @@ class ProbeRequest:
         at_most=0.9,
         group="data-args",
     )
+    embeddings: str | None = option(
+        None,
+        "Also learn the probe of attention and word embeddings: of the model's own input embeddings (model), or of "
+        "vectors in a FILE of WORD NUMBER NUMBER … lines (GloVe).",
+        CORPUS,
+        metavar="model|FILE",
+        shown="no embeddings",
+        group="data-args",
+    )
     options: ProbeOptions = field(default_factory=ProbeOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = option(True, shared_options.FIGURES)

@@ -8,6 +8,8 @@ from headlens.runs.progress import Reporter
 
 # Seconds of a core for each pair of tokens and head: some hundred steps of L-BFGS.
 _SECONDS = 4e-7
+# The same with word embeddings: fewer steps, each of which takes longer.
+_EMBEDDED_SECONDS = 1e-6
 
 
 def probe_plan(request: ProbeRequest, reporter: Reporter) -> Plan:
@@ -26,6 +28,9 @@ def probe_plan(request: ProbeRequest, reporter: Reporter) -> Plan:
         planner.add(Work(text, tokens=part.tokens, each=2.0, batch_tokens=size, length=part.length))
     cells = (corpus.tokens or 0.0) * corpus.length * model.heads
     planner.add(Work(f"learn the weights of {model.heads} heads", length=corpus.length, fixed=_SECONDS * cells))
+    if request.embeddings is not None:
+        text = "learn the same as functions of word embeddings, of attention and of distances"
+        planner.add(Work(text, length=corpus.length, fixed=_EMBEDDED_SECONDS * cells))
     planner.notes.append(f"About {2 * cells / 1e6:,.0f} MB of attention are kept; --limit reads fewer sentences.")
     return planner.plan()
 

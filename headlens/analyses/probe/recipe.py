@@ -17,6 +17,7 @@ from headlens.analyses.probe.analysis import (
     fit_probe,
     read_word_attention,
 )
+from headlens.analyses.probe.embeddings import FileEmbeddings, open_embeddings
 from headlens.analyses.probe.options import ProbeRequest
 from headlens.analyses.probe.report import probe_figures, probe_findings
 from headlens.analyses.probe.tables import weight_table
@@ -30,6 +31,7 @@ from headlens.plots.style import named_after
 from headlens.runs.corpus_pass import CorpusPass, CorpusReader
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
+from headlens.tables.probe_tables import EMBEDDED_METHODS
 
 
 @dataclass(frozen=True)
@@ -61,21 +63,32 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         (corpus, summary), (held_out, held_out_summary) = _treebanks(request, run)
         reader = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
         reader.require_heads(loaded.name)
-        data, uniform = TreeAttention(), TreeAttention()
+        spec = request.embeddings
+        embeddings = None if spec is None else open_embeddings(spec, loaded.model, (corpus, held_out))
+        data, uniform, embedded, distances = TreeAttention(), TreeAttention(), TreeAttention(), TreeAttention()
 
         def learn_from(sentence: ProbedSentence) -> None:
-            data.add(sentence)
+            data.add(sentence.of_attention)
             uniform.add(sentence.of_uniform)
+            if embeddings is not None:
+                embedded.add(sentence)
+                distances.add(sentence.of_distances)
 
         def read(part: Corpus, sentences: int, use: Callable[[ProbedSentence], None]) -> TreebankCounts:
             with run.reporter.progress(f"attention between words, {part.name}", sentences, None) as advance:
-                return read_word_attention(reader, part, use, options.batch_tokens, CorpusPass(advance, run.warn))
+                corpus_pass = CorpusPass(advance, run.warn)
+                return read_word_attention(reader, part, use, options.batch_tokens, corpus_pass, embeddings)
 
         learned = read(corpus, summary.sentences, learn_from)
         with run.reporter.status("learning the probe"):
             probe = fit_probe(data, options.l2)
             of_uniform = fit_probe(uniform, options.l2)
-        scored = AttachmentCounts(probe.weights, data.best_offset, of_uniform.weights)
+        fitted = [probe]
+        if embeddings is not None:
+            with run.reporter.status("learning the probes with word embeddings"):
+                fitted += [fit_probe(part, options.l2) for part in (embedded, distances)]
+        with_embeddings = (fitted[1].weights, fitted[2].weights) if embeddings is not None else None
+        scored = AttachmentCounts(probe.weights, data.best_offset, of_uniform.weights, with_embeddings)
         held = read(held_out, held_out_summary.sentences, scored.add)
         heads = weight_table([head for site in reader.sites for head in site.heads], probe.weights.numpy())
         scores = scored.table(options.replicates, options.seed)
@@ -87,7 +100,9 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
         ]
         notes += [
             "Learning has not converged: raise l2, in Python or in a file of --config, or read more sentences."
-        ] * (not probe.converged)
+        ] * (not all(each.converged for each in fitted))
+        if isinstance(embeddings, FileEmbeddings):
+            notes.append(embeddings.note())
         notes += run.warnings
         for name, counts in ((corpus.name, learned), (f"Held out, {held_out.name}", held)):
             notes += [f"{name}: {note}" for note in (*encoding_notes(reader, counts.encoding), *counts.notes())]
@@ -95,7 +110,8 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 figures = named_after(corpus.name, probe_figures(tables)) if request.figures else ()
                 write_results(run.folder, tables, figures)
-            fit = {"loss": probe.loss, "steps": probe.steps, "converged": probe.converged, "words": data.arcs}
+            fit: dict[str, Any] = probe.record() | {"words": data.arcs}
+            fit |= {method: other.record() for method, other in zip(EMBEDDED_METHODS, fitted[1:], strict=False)}
             facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(learned.encoding)}
             corpora = {"corpus": asdict(summary), "held_out": asdict(held_out_summary)}
             run.folder.finish({"models": [facts], **corpora, "fit": fit, "notes": notes})

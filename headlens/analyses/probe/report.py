@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.probe.tables import PROBE, UNIFORM
+from headlens.analyses.probe.tables import DISTANCES, EMBEDDED, PROBE, UNIFORM
 from headlens.errors import counted
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import DIFFERENCE, difference_text, value_text
@@ -21,11 +21,14 @@ from headlens.tables.every_table import TABLES
 from headlens.tables.probe_tables import DIRECTIONS
 
 Row = Mapping[Any, Any]
+_EMBEDDED = tuple(f"embedded_{name}" for name in DIFFERENCE)
 _PANELS = dict(zip(DIRECTIONS, ("dependent to governor", "governor to dependent"), strict=True))
 _ABOUT = (
     "The share of held-out words whose governor is found (unlabelled attachment score), with 95 % bootstrap "
     "intervals over sentences. Neither the root nor punctuation is scored. Uniform attention: the same probe, learned "
-    "from the attention of a head that gives the same weight to every token it may see."
+    "from the attention of a head that gives the same weight to every token it may see. Attention and embeddings: the "
+    "weight of every head depends on the word embeddings of both words; distances and embeddings: the same with the "
+    "distance between two words in place of attention."
 )
 
 
@@ -35,10 +38,16 @@ def probe_records(scores: pd.DataFrame) -> list[dict[str, Any]]:
     Args:
         scores: rows of `probe.csv`.
     """
+    columns: dict[str, tuple[str, Sequence[str]]] = {"probe − baseline": (PROBE, DIFFERENCE)}
+    if EMBEDDED in set(scores["method"]):
+        columns = {"probe − this": (PROBE, DIFFERENCE), "with embeddings − this": (EMBEDDED, _EMBEDDED)}
     return [
         {"model": row["model"], "method": f"{row['method']}{_offset(row)}", "words": row["words"]}
         | {"UAS": value_text(row["uas"], row["ci_low"], row["ci_high"])}
-        | {"probe − baseline": "" if row["method"] == PROBE else difference_text(*(row[n] for n in DIFFERENCE))}
+        | {
+            name: "" if row["method"] == method else difference_text(*(row[n] for n in numbers))
+            for name, (method, numbers) in columns.items()
+        }
         for row in scores.to_dict("records")
     ]
 
@@ -76,7 +85,8 @@ def _compared(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, Row, Ro
     """Yields of every model its probe, the better baseline, and all baselines in that order."""
     for model, rows in tables["probe"].groupby("model", sort=False) if "probe" in tables else ():
         probes = rows[rows["method"] == PROBE].to_dict("records")
-        others = rows[rows["method"] != PROBE].sort_values("uas", ascending=False, kind="stable").to_dict("records")
+        baselines = rows[~rows["method"].isin([PROBE, EMBEDDED, DISTANCES])]
+        others = baselines.sort_values("uas", ascending=False, kind="stable").to_dict("records")
         if probes and others:
             yield str(model), probes[0], others[0], others
 
@@ -99,7 +109,24 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         if even is not None and even is not other and not even["delta_low"] > 0:
             difference = value_text(*(100 * even[name] for name in DIFFERENCE[:3]), digits=1)
             findings[-1] += f" It is {_not_better(even)} than the same probe on uniform attention ({difference})."
-    return findings
+    return [*findings, *_embedded_findings(tables.get("probe", pd.DataFrame(columns=["model", "method"])))]
+
+
+def _embedded_findings(scores: pd.DataFrame) -> Iterator[str]:
+    """Says how many governors attention and word embeddings find together, and either of them without the other."""
+    for model, rows in scores.groupby("model", sort=False):
+        by_method = {row["method"]: row for row in rows.to_dict("records")}
+        if EMBEDDED not in by_method:
+            continue
+        share = value_text(*(100 * by_method[EMBEDDED][name] for name in ("uas", "ci_low", "ci_high")), digits=1)
+        gains = [
+            f"{value_text(*(100 * by_method[method][name] for name in _EMBEDDED[:3]), digits=1)} to {words}"
+            for method, words in ((PROBE, "attention alone"), (DISTANCES, "distances and embeddings"))
+        ]
+        yield (
+            f"{model}: attention and word embeddings together find the governor of {share} %; difference in percentage "
+            f"points: {', '.join(gains)}."
+        )
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

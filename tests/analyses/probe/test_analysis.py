@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -17,10 +17,19 @@ from headlens.analyses.probe.analysis import (
     ProbedSentence,
     TreeAttention,
     attachment_scores,
+    distance_maps,
     fit_probe,
     negative_log_likelihood,
 )
-from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, UNIFORM, weight_table
+from headlens.analyses.probe.tables import (
+    BEST_OFFSET,
+    DISTANCES,
+    EMBEDDED,
+    PROBE,
+    RIGHT_BRANCHING,
+    UNIFORM,
+    weight_table,
+)
 from headlens.heads import Head
 
 # Weights of a probe of uniform attention.
@@ -42,6 +51,12 @@ def treebank(seed: int, sentences: int = 6, heads: int = 3, longest: int = 7) ->
         arcs = [(int(d), int((d + random.integers(1, words)) % words)) for d in dependents]
         found.append(probed(f"s{seed}-{number}", torch.tensor(maps).half(), torch.tensor(arcs)))
     return found
+
+
+def embedded(sentences: Iterable[ProbedSentence], seed: int, d: int = 2) -> list[ProbedSentence]:
+    """The same sentences with random vectors of their words."""
+    random = torch.Generator().manual_seed(seed)
+    return [s._replace(vectors=torch.randn(len(s.maps), d, generator=random).half()) for s in sentences]
 
 
 def gathered(sentences: Iterable[ProbedSentence]) -> TreeAttention:
@@ -81,6 +96,27 @@ def naive_uas(sentences: Iterable[ProbedSentence], weights: np.ndarray) -> float
     return float(np.mean(right))
 
 
+def naive_embedded_scores(sentence: ProbedSentence, dependent: int, w: np.ndarray, u: np.ndarray) -> dict[int, float]:
+    """The exponent of the paper's second equation: i governs j by Σ_k w_k·(v_i ⊕ v_j) α^k_ij + u_k·(v_i ⊕ v_j) α^k_ji.
+
+    Args:
+        sentence: with vectors v.
+        dependent: j.
+        w, u: a row for each head, that multiplies v_i ⊕ v_j.
+    """
+    assert sentence.vectors is not None
+    maps, vectors, j = sentence.maps.double().numpy(), sentence.vectors.double().numpy(), dependent
+    return {
+        i: math.fsum(
+            float(np.dot(w[k], np.concatenate([vectors[i], vectors[j]]))) * maps[i, j, k]
+            + float(np.dot(u[k], np.concatenate([vectors[i], vectors[j]]))) * maps[j, i, k]
+            for k in range(maps.shape[2])
+        )
+        for i in range(len(maps))
+        if i != j
+    }
+
+
 def uas(sentences: Iterable[ProbedSentence], weights: torch.Tensor, offset: int = 1) -> dict[str, float]:
     counts = AttachmentCounts(weights, offset, EVEN)
     for sentence in sentences:
@@ -109,6 +145,109 @@ def test_the_gradient_is_that_of_finite_differences(seed: int, l2: float) -> Non
         step[place] = 1e-5
         high, low = (negative_log_likelihood(weights + sign * step, data, l2)[0] for sign in (1, -1))
         assert float(gradient[place]) == pytest.approx((high - low) / 2e-5, abs=1e-7)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(seed=st.integers(0, 10_000), l2=st.sampled_from([0.0, 0.3]))
+def test_likelihood_with_embeddings_is_that_of_brute_force(seed: int, l2: float) -> None:
+    sentences, random = embedded(treebank(seed), seed), np.random.default_rng(seed)
+    w, u = 3 * random.standard_normal((2, 3, 4))  # by head, for two vectors of two numbers
+    losses, right = [], []
+    for sentence in sentences:
+        for dependent, governor in sentence.arcs.tolist():
+            scores = naive_embedded_scores(sentence, dependent, w, u)
+            losses.append(math.log(math.fsum(map(math.exp, scores.values()))) - scores[governor])
+            right.append(max(scores, key=lambda other: scores[other]) == governor)
+    expected = math.fsum(losses) / len(losses) + l2 / 2 * float((w**2).sum() + (u**2).sum())
+    # In v_i ⊕ v_j the governor's vector comes first. In α_ji the dependent attends, in α_ij the governor does.
+    from_dependent, from_governor = [u[:, 2:], u[:, :2]], [w[:, :2], w[:, 2:]]
+    weights = torch.tensor(np.array([from_dependent, from_governor]))
+    found, gradient = negative_log_likelihood(weights, gathered(sentences), l2)
+    assert found == pytest.approx(expected, rel=1e-9)
+    alone = torch.zeros(2, 3, dtype=torch.float64)
+    counts = AttachmentCounts(alone, 1, EVEN, (weights, torch.zeros(2, 2, 7, 2, dtype=torch.float64)))
+    for sentence in sentences:
+        counts.add(sentence)
+    table = counts.table(20, 0).set_index("method")
+    assert table.loc[EMBEDDED, "uas"] == pytest.approx(np.mean(right))
+    place = tuple(random.integers((2, 2, 3, 2)))
+    step = torch.zeros_like(weights)
+    step[place] = 1e-5
+    high, low = (negative_log_likelihood(weights + sign * step, gathered(sentences), l2)[0] for sign in (1, -1))
+    assert float(gradient[place]) == pytest.approx((high - low) / 2e-5, abs=1e-7)
+
+
+def gated(seed: int, sentences: int) -> list[ProbedSentence]:
+    """Head 0 attends from a word to its governor where the word is of one kind, and elsewhere where it is not.
+
+    The first number of a vector tells of which kind its word is; words of the other kind are governed by what head 1
+    attends to. Every word attends to two others, so that no head alone finds governors.
+    """
+    random, found = np.random.default_rng(seed), []
+    for number in range(sentences):
+        words = int(random.integers(4, 9))
+        kinds = random.integers(0, 2, words)
+        maps, arcs = np.zeros((words, words, 2)), []
+        for dependent in range(words):
+            governor, other = random.permutation([w for w in range(words) if w != dependent])[:2]
+            maps[dependent, governor, 1 - kinds[dependent]] = maps[dependent, other, kinds[dependent]] = 1
+            arcs.append((dependent, int(governor)))
+        vectors = np.stack([2 * kinds - 1, np.ones(words)], axis=1) / math.sqrt(2)
+        sentence = probed(f"g{seed}-{number}", torch.tensor(maps).half(), torch.tensor(arcs))
+        found.append(sentence._replace(vectors=torch.tensor(vectors).half()))
+    return found
+
+
+def methods_of(train: list[ProbedSentence], held_out: list[ProbedSentence]) -> dict[str, float]:
+    parts = [[getattr(s, name) for s in train] for name in ("of_attention", "of_uniform", "of_distances")]
+    probe, even, distances, both = (fit_probe(gathered(part), 1e-4).weights for part in (*parts, train))
+    counts = AttachmentCounts(probe, 1, even, (both, distances))
+    for sentence in held_out:
+        counts.add(sentence)
+    table = counts.table(20, 0)
+    return dict(zip(table["method"], table["uas"], strict=True))
+
+
+def test_attention_that_an_embedding_chooses_is_found_with_embeddings_alone() -> None:
+    scores = methods_of(gated(1, 60), gated(2, 40))
+    assert scores[EMBEDDED] == 1
+    assert scores[PROBE] == pytest.approx(0.5, abs=0.12), "one of the two heads is right, and nothing says which"
+    assert scores[DISTANCES] < 0.4
+
+
+def by_distance(seed: int, sentences: int) -> Iterator[ProbedSentence]:
+    """Words of one kind are governed by the next word, others by the last but two, as far as there are any."""
+    for sentence in gated(seed, sentences):
+        assert sentence.vectors is not None
+        chosen = [(d, d + (1 if kind > 0 else -3)) for d, kind in enumerate(sentence.vectors[:, 0].tolist())]
+        arcs = [(d, g) for d, g in chosen if 0 <= g < len(sentence.maps)]
+        if arcs:
+            maps = torch.rand(sentence.maps.shape, generator=torch.Generator().manual_seed(len(arcs))).half()
+            yield sentence._replace(arcs=torch.tensor(arcs), maps=maps)
+
+
+def test_a_distance_that_an_embedding_chooses_is_found_without_attention() -> None:
+    scores = methods_of(list(by_distance(3, 60)), list(by_distance(4, 60)))
+    assert scores[DISTANCES] == 1
+    assert scores[EMBEDDED] < 0.6
+
+
+def test_governors_that_have_nothing_to_do_with_words_are_found_by_chance_with_embeddings_too() -> None:
+    held_out = embedded(treebank(8, 400), 8)
+    scores = methods_of(embedded(treebank(7, 400), 7), held_out)
+    chance = np.mean([1 / (len(s.maps) - 1) for s in held_out for _ in range(len(s.arcs))])
+    words = sum(len(s.arcs) for s in held_out)
+    for method in (PROBE, EMBEDDED, DISTANCES):
+        assert scores[method] == pytest.approx(chance, abs=4 * math.sqrt(chance / words)), method
+
+
+def test_distances_are_told_to_the_right() -> None:
+    maps = distance_maps(9).double()
+    for i in range(9):
+        for j in range(9):
+            right = j - i
+            expected = [*(right == n for n in (1, 2, 3, 4, 5)), right > 0, 1 / right if right > 0 else 0]
+            assert maps[i, j].tolist() == pytest.approx([float(number) for number in expected], abs=1e-3)
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from headlens.analyses.probe.report import REPORT, probe_records
-from headlens.analyses.probe.tables import BEST_OFFSET, PROBE, RIGHT_BRANCHING, UNIFORM
+from headlens.analyses.probe.tables import BEST_OFFSET, DISTANCES, EMBEDDED, PROBE, RIGHT_BRANCHING, UNIFORM
 from headlens.errors import InputError
 from headlens.runs.reading import RecordedRun
 
@@ -30,6 +30,29 @@ WEIGHTS = pd.DataFrame(
 )
 
 
+# The same with word embeddings: the last columns are what these add.
+WITH_EMBEDDINGS = pd.concat(
+    [
+        SCORES,
+        pd.DataFrame(
+            [
+                ("m", EMBEDDED, 100, 0.77, 0.7, 0.8, float("nan"), -0.16, -0.2, -0.1, 0.001),
+                ("m", DISTANCES, 100, 0.58, 0.5, 0.6, float("nan"), 0.03, -0.01, 0.06, 0.2),
+            ],
+            columns=SCORES.columns,
+        ),
+    ],
+    ignore_index=True,
+)
+for _name, _numbers in (
+    ("delta", (0.16, 0.57, 0.51, 0.67, float("nan"), 0.19)),
+    ("delta_low", (0.1, 0.5, 0.5, 0.6, float("nan"), 0.15)),
+    ("delta_high", (0.2, 0.6, 0.6, 0.7, float("nan"), 0.25)),
+    ("p_value", (0.001, 0.001, 0.001, 0.001, float("nan"), 0.001)),
+):
+    WITH_EMBEDDINGS[f"embedded_{_name}"] = _numbers
+
+
 def recorded(**tables: pd.DataFrame) -> RecordedRun:
     facts = {"command": "probe", "status": "finished"}
     return RecordedRun(Path("folder"), "run", facts, tables or {"probe": SCORES, "probe_weights": WEIGHTS})
@@ -46,6 +69,20 @@ def test_scores_beside_their_baselines() -> None:
     (table,) = REPORT.overviews([recorded()])
     assert len(table.rows) == 4
     assert REPORT.overviews([]) == []
+
+
+def test_embeddings_have_a_column_and_a_sentence_of_their_own() -> None:
+    probe, *_, both, distances = probe_records(WITH_EMBEDDINGS)
+    assert (probe["probe − this"], both["with embeddings − this"]) == ("", "")
+    assert probe["with embeddings − this"] == "0.160 [0.100, 0.200], p 0.001"
+    assert both["probe − this"] == "-0.160 [-0.200, -0.100], p 0.001"
+    assert distances["with embeddings − this"] == "0.190 [0.150, 0.250], p 0.001"
+    told = REPORT.findings(recorded(probe=WITH_EMBEDDINGS))
+    assert told[0] == REPORT.findings(recorded())[0], "neither of them is a baseline of attention alone"
+    assert told[1:] == [
+        "m: attention and word embeddings together find the governor of 77.0 [70.0, 80.0] %; difference in percentage "
+        "points: 16.0 [10.0, 20.0] to attention alone, 19.0 [15.0, 25.0] to distances and embeddings."
+    ]
 
 
 def test_the_finding_names_the_better_baseline() -> None:
