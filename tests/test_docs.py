@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headlens.attention_masks.patterns import PATTERNS
 from headlens.metrics.metric_registry import registered_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,6 +52,20 @@ def anchors(page: Path) -> set[str]:
         repeated = sum(re.fullmatch(re.escape(slug) + r"(-\d+)?", name) is not None for name in found)
         found.add(f"{slug}-{repeated}" if slug in found else slug)
     return found
+
+
+def test_every_pattern_has_a_class_of_the_survey() -> None:
+    """The table of classes has the nine of Tay et al., and no pattern is left out, or named that there is not."""
+    text = (DOCS / "explanation/masks.md").read_text(encoding="utf-8")
+    section = text.partition("### Among efficient transformers\n")[2].partition("\n## ")[0]
+    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in section.splitlines() if line.startswith("| ")]
+    classes = [row[0].strip() for row in rows[1:]]
+    assert classes == [
+        *("fixed patterns", "combination of patterns", "learnable patterns", "neural memory", "low-rank methods"),
+        *("kernels", "recurrence", "downsampling", "sparse models"),
+    ]
+    named = set(re.findall(r"`([a-z-]+)`", section)) - {"sparsefinder", "syntax", "lexical"}
+    assert named == set(PATTERNS)
 
 
 def test_numbers_are_columns_that_are_written() -> None:
