@@ -63,6 +63,7 @@ def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
     assert "Governors found by the attention probe" in Path("run/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_probe_with_word_embeddings(headlens: Headlens, tiny_bert: Path) -> None:
     words = ("probe", tiny_bert, "--limit", 40, "--replicates", 20, "--no-figures")
     assert headlens(*words, "--out", "alone").code == 0

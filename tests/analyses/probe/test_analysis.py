@@ -198,9 +198,9 @@ def gated(seed: int, sentences: int) -> list[ProbedSentence]:
     return found
 
 
-def methods_of(train: list[ProbedSentence], held_out: list[ProbedSentence]) -> dict[str, float]:
+def methods_of(train: list[ProbedSentence], held_out: list[ProbedSentence], l2: float = 1e-3) -> dict[str, float]:
     parts = [[getattr(s, name) for s in train] for name in ("of_attention", "of_uniform", "of_distances")]
-    probe, even, distances, both = (fit_probe(gathered(part), 1e-4).weights for part in (*parts, train))
+    probe, even, distances, both = (fit_probe(gathered(part), l2).weights for part in (*parts, train))
     counts = AttachmentCounts(probe, 1, even, (both, distances))
     for sentence in held_out:
         counts.add(sentence)
@@ -209,7 +209,7 @@ def methods_of(train: list[ProbedSentence], held_out: list[ProbedSentence]) -> d
 
 
 def test_attention_that_an_embedding_chooses_is_found_with_embeddings_alone() -> None:
-    scores = methods_of(gated(1, 60), gated(2, 40))
+    scores = methods_of(gated(1, 40), gated(2, 40))
     assert scores[EMBEDDED] == 1
     assert scores[PROBE] == pytest.approx(0.5, abs=0.12), "one of the two heads is right, and nothing says which"
     assert scores[DISTANCES] < 0.4
@@ -233,8 +233,8 @@ def test_a_distance_that_an_embedding_chooses_is_found_without_attention() -> No
 
 
 def test_governors_that_have_nothing_to_do_with_words_are_found_by_chance_with_embeddings_too() -> None:
-    held_out = embedded(treebank(8, 400), 8)
-    scores = methods_of(embedded(treebank(7, 400), 7), held_out)
+    held_out = embedded(treebank(8, 200), 8)
+    scores = methods_of(embedded(treebank(7, 100), 7), held_out, 0.1)
     chance = np.mean([1 / (len(s.maps) - 1) for s in held_out for _ in range(len(s.arcs))])
     words = sum(len(s.arcs) for s in held_out)
     for method in (PROBE, EMBEDDED, DISTANCES):
