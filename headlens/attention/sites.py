@@ -90,7 +90,7 @@ def find_sites(model: nn.Module) -> list[Site]:
     return [site for stack in stacks if stack for site in _number(model, stack)]
 
 
-def is_causal(model: nn.Module) -> bool:
+def is_decoder_only(model: nn.Module) -> bool:
     """Whether a model is a decoder alone, whose tokens see none after them."""
     return {_stack_of(name, module) for name, module in model.named_modules() if dispatches(module)} == {"decoder"}
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.attention.sites import is_causal
+from headlens.attention.sites import is_decoder_only
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.encoded_corpus import UnknownTokens
 from headlens.corpora.encoding import SentenceEncoder
@@ -47,11 +47,11 @@ _FITTING: dict[TextTask, str] = {
 }
 
 
-def suited_task(model: PreTrainedModel) -> TextTask:
+def text_task_of(model: PreTrainedModel) -> TextTask:
     """Returns what a model of this kind learns of text."""
     if model.config.is_encoder_decoder:
         return "translation"
-    return "causal-lm" if is_causal(model) else "mlm"
+    return "causal-lm" if is_decoder_only(model) else "mlm"
 
 
 def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[LoadedModel, tuple[str, ...]]:
@@ -62,7 +62,7 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
         OptionError: if it cannot learn the task.
     """
     tokenizer = tokenizer_of(loaded)
-    suited = suited_task(loaded.model)
+    suited = text_task_of(loaded.model)
     if options.task != suited:
         raise OptionError(
             f"--task {options.task} needs {_FITTING[options.task]}; {loaded.name} is {_FITTING[suited]}.",

@@ -161,7 +161,7 @@ class Planner(Plan):
 
     def parsing(self, parser: str) -> None:
         """Notes that the time of a parser is not known, where there is one."""
-        if parser != "gold":
+        if parser not in ("gold", "none"):
             self.notes.append(f"The time of {parser} is not in the estimate: it parses the corpus once, beforehand.")
 
     def task(self, data: TaskData, *, offline: bool) -> DataSize:

@@ -10,7 +10,7 @@ from typing import cast
 
 from transformers import PreTrainedModel
 
-from headlens.attention.sites import is_causal
+from headlens.attention.sites import is_decoder_only
 from headlens.corpora.sources import READERS, TREEBANKS, is_text
 from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
@@ -99,7 +99,7 @@ def suited_data(data: TaskData, model: PreTrainedModel) -> TaskData:
     """Returns the data with the task that fits a model, where the task is `auto`."""
     if data.task != AUTO:
         return data
-    return replace(data, task="causal-lm" if is_causal(model) else DEFAULT_TASK)
+    return replace(data, task="causal-lm" if is_decoder_only(model) else DEFAULT_TASK)
 
 
 def columns_by_role(data: TaskData) -> dict[str, str]:

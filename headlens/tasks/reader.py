@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from headlens.attention.sites import is_causal
+from headlens.attention.sites import is_decoder_only
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder
 
@@ -93,7 +93,7 @@ class Reader:
             decoder_start_id=loaded.decoder_start_id if generates else None,
             order=OutputOrder.of(loaded, labels, outputs),
             shortened=max_length is not None and limit == max_length,
-            causal=is_causal(loaded.model),
+            causal=is_decoder_only(loaded.model),
         )
 
     @property

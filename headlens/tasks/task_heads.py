@@ -14,7 +14,7 @@ import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.attention.model_normalizer import restore_attention
-from headlens.attention.sites import is_causal
+from headlens.attention.sites import is_decoder_only
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
 from headlens.models.checkpoint_weights import is_optional, model_part
@@ -145,7 +145,7 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
         raise _without_head(loaded, task)
     if "sequence-classification" in kinds:
         _order_of(loaded, task)
-    reads_one_way = task.head in LANGUAGE_HEADS and is_causal(model)
+    reads_one_way = task.head in LANGUAGE_HEADS and is_decoder_only(model)
     if (
         (model.config.is_encoder_decoder or reads_one_way)
         and task.head in {*_MAPPINGS, *LANGUAGE_HEADS} - {"embedding"}
@@ -159,7 +159,7 @@ def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
     # No other than a model with such a class, and for masked words with a mask token, can be trained for the task.
     masks = task.head != "masked-lm" or getattr(loaded.tokenizer, "mask_token_id", None) is not None
     trainable = masks and _kind(loaded.model, task.head) is not None
-    learned = "causal-lm" if is_causal(loaded.model) and task.head in LANGUAGE_HEADS else task.name
+    learned = "causal-lm" if is_decoder_only(loaded.model) and task.head in LANGUAGE_HEADS else task.name
     advice += f", or train it: headlens train {loaded.name} --task {learned}." if trainable else "."
     if not trainable:
         advice += f" {loaded.name} cannot be trained for it" + ("." if masks else ": its tokenizer has no mask token.")
@@ -171,14 +171,14 @@ def _without_head(loaded: LoadedModel, task: Task) -> OptionError:
 def _kind(model: PreTrainedModel, head: str) -> type[PreTrainedModel] | None:
     """Returns the class of transformers with such a head for models of this kind; None if there is none."""
     if head == "language-model":
-        head = "causal-lm" if is_causal(model) else "masked-lm"
+        head = "causal-lm" if is_decoder_only(model) else "masked-lm"
     kind: type[PreTrainedModel] | None = _MAPPINGS.get(head, {}).get(type(model.config), None)
     return kind
 
 
 def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:
     if head == "causal-lm":
-        check_causal(task, causal=is_causal(loaded.model))
+        check_causal(task, causal=is_decoder_only(loaded.model))
     if (kind := _kind(loaded.model, head)) is None:
         raise OptionError(
             f"--task {task} needs a {head} head, and transformers has none for {loaded.model.config.model_type} models "
