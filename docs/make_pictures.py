@@ -26,6 +26,8 @@ FIGURES = {
     "ablation": (["ablate"], "ablation"),
     "pruning": (["ablate", "--prune", "10,20,30,40,50", "--strategies", "ranked,importance,random"], "pruning"),
     "sparsefinder": (["sparsefinder"], "pareto"),
+    # Without a GPU and a network, one step of it runs.
+    "sparsebert": (["reproduce", "sparsebert2021"], "comparison_0"),
 }
 
 

@@ -19,6 +19,7 @@ from huggingface_hub import constants
 
 from headlens.analyses.commands import commands
 from headlens.analyses.reproduce.claims import NOTHING_RUN, Claim
+from headlens.analyses.reproduce.comparison_figure import comparison_figures
 from headlens.analyses.reproduce.options import ReproduceRequest, Scale
 from headlens.analyses.reproduce.paper_agreement import NOTHING_TO_COMPARE, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
@@ -188,6 +189,8 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], s
     for name, frame in frames.items():
         if name != "claims" or claims:
             folder.table(name, frame)
+    for name, figure in comparison_figures(frames["comparison"], recipe.name):
+        folder.figure(name, figure)
     with folder.file("comparison.md") as path:
         about = "\n\n".join(map(escaped, notes))
         path.write_text(f"# {escaped(recipe.title)}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
