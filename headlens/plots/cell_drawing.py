@@ -147,7 +147,7 @@ def bar_beside(figure: Figure, scale: Scale, axes: Any, length: float, **place: 
     bar.outline.set_linewidth(0.5)
     # A label of many lines would leave no room for the axes.
     label = fold(scale.label, looks["shrink"] * length, LABEL_SIZE, most=4)
-    bar.set_label(label, fontsize=LABEL_SIZE, color=INK)
+    bar.set_label(label, fontsize=LABEL_SIZE, fontfamily=font_family(), color=INK)
     return bar
 
 

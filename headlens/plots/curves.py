@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import INK, TICK_SIZE, constrained_figure, heading, legend_looks
+from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
 
@@ -229,4 +229,6 @@ def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     if figure.get_layout_engine() is not None:
         lines = -(-len(by_label) // legend_columns(by_label, figure.get_figwidth()))
     columns = -(-len(by_label) // lines)
-    figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **legend_looks())
+    # A label that is longer than a column is broken.
+    names = [fold(label, figure.get_figwidth() - 0.5, TICK_SIZE) for label in by_label]
+    figure.legend(by_label.values(), names, loc=place, ncols=columns, borderpad=0.2, **legend_looks())

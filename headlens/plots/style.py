@@ -197,8 +197,9 @@ def _title(text: str, width: float) -> str:
     for what, name in (("corpus", _CORPUS.get()), ("under the mask", _MASK.get())):
         first += f", {what} {_shortened(name, _letters(_NAME, TITLE_SIZE))}" if name else ""
     text = "\n".join([first, *more])
-    # Bold letters are wider than those that `fold` counts with
-    return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
+    # Bold letters are wider than those that `fold` counts with, and squares in place of letters that cannot be drawn
+    share = 0.85 if drawable_text(text) == text else 0.75
+    return fold(text, (width - 0.1) * share, TITLE_SIZE)
 
 
 def fold(text: str, inches: float, size: float, most: int | None = None) -> str:

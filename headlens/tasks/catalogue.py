@@ -123,7 +123,7 @@ ENTRIES = (
         (("prompt", "right", "wrong"), ("context", "good", "bad")),
         default=DATA / "name_copying.tsv",
     ),
-    TaskEntry(CausalLM(), TextReader(("text",)), SENTENCES, default=PARAPHRASES),
+    TaskEntry(CausalLM(), TextReader(("text",)), SENTENCES, default=DATA / "sentences.txt"),
     TaskEntry(MaskedLM(), TextReader(("text",)), SENTENCES, "Salesforce/wikitext:wikitext-2-raw-v1", headerless=("1",)),
     TRANSLATION,
     replace(TRANSLATION, task=TranslationLoss()),

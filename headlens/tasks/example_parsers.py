@@ -89,10 +89,12 @@ class ContrastReader(TextReader):
     """
 
     def example(self, row: TaskRow, columns: Columns) -> TextExample | None:
-        """Returns the example of a row, whose label is the place of the right text; None if any text is empty."""
+        """Returns the example of a row, its label the place of the right text; None if one is empty or both same."""
         if (example := super().example(row, columns)) is None:
             return None
         *before, right, wrong = example.texts
+        if right == wrong:
+            return None
         swapped = zlib.crc32("\x1f".join(example.texts).encode()) & 1
         return replace(example, texts=(*before, *((wrong, right) if swapped else (right, wrong))), label=float(swapped))
 

@@ -130,14 +130,19 @@ def usual_margin(metric: str, baseline: float) -> float:
     """Returns the default of the smallest loss that matters.
 
     One point: .01 of what goes to 1, such as accuracy, F1, exact match and correlations, and 1 of what goes to 100
-    (BLEU, chrF). Of losses, perplexities and differences of logits, which have no upper end, 1 % of the baseline.
+    (BLEU, chrF). Of losses, which have no upper end, 1 % of the baseline, and of perplexities what that makes of them,
+    so that both decide alike; 0.1 of differences of logits, whose baseline may be near 0.
 
     Args:
         metric: of a task.
         baseline: its value with all heads.
     """
-    if metric in NO_UPPER_END:
+    if metric == "perplexity":
+        return float(baseline ** (1 / 100) - 1) * baseline
+    if metric in LOWER_IS_BETTER:
         return abs(baseline) / 100
+    if metric == LOGIT_DIFFERENCE:
+        return 0.1
     return 1.0 if metric in OF_A_HUNDRED else 0.01
 
 

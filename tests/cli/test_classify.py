@@ -169,8 +169,10 @@ def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
     )
     pd.testing.assert_frame_equal(first, second)
     drawn = {p.name for p in Path("run/figures").iterdir()}
-    assert {"best_heads.png", "similarity.png"} <= drawn
+    assert "similarity.png" in drawn
     syntax = pd.read_csv("run/syntax.csv")
+    # No head of a model of random weights is called the best of a relation.
+    assert "best_heads.png" not in drawn
     assert ({"syntax_1.png", "syntax_2.png"} <= drawn) == (syntax["accuracy"] > syntax["baseline"]).any()
     smoothness = pd.read_csv("run/smoothness.csv")
     assert set(smoothness["quantity"]) == {"confidence", "confidence_all"}

@@ -27,6 +27,7 @@ from headlens.tasks.language_modeling import CausalLM, Cloze, LogitDifference, M
 from headlens.tasks.open_task import open_task
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Task
+from headlens.tasks.task_options import usual_margin
 
 SENTENCES = ("She took the cat.", "The cats sleep on the old table", "A long day for all of them, and no rain.")
 FEW = EvaluationOptions(replicates=0)
@@ -221,6 +222,23 @@ def test_published_files_are_read_as_they_are(good: str, tmp_path: Path) -> None
     assert [example.texts[int(example.label or 0)] for example in read] == [one for one, _ in rows]
     # A model that always prefers the first is right in about half of them.
     assert 10 < sum(example.label or 0 for example in read) < 30
+
+
+def test_two_texts_that_are_the_same_are_no_pair(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("good\tbad\nIt rains.\tIt rains.\nIt rains.\tIt rain.\n")
+    _, examples = open_task("minimal-pairs", tmp_path / "pairs.tsv")
+    counts = SourceCounts()
+    assert [example.id for example in examples.read(counts)] == ["2"]
+    assert counts.rows == 2
+
+
+def test_margins_of_loss_and_perplexity_are_the_same() -> None:
+    """1 % of a loss, and what that makes of its exponential; a tenth of a logit, however near to 0 the baseline is."""
+    for loss in (0.5, 5.04, 10.35):
+        assert np.exp(loss + usual_margin("loss", loss)) == pytest.approx(
+            np.exp(loss) + usual_margin("perplexity", np.exp(loss))
+        )
+    assert usual_margin("logit_difference", 0.001) == usual_margin("logit_difference", -3.0) == 0.1
 
 
 def test_bundled_pairs_and_prompts_are_balanced() -> None:

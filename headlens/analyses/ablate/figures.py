@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.ablate.options import FEWEST, STRATEGIES
 from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
@@ -144,10 +144,10 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
 
 
 def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which heads have a verdict; none in tables of older versions."""
+    """Which heads have a verdict; none in tables of older versions, and of too few examples to name heads by."""
     if "verdict" not in rows:
         return np.zeros(len(rows), bool)
-    return (rows["verdict"] == verdict).to_numpy(bool)
+    return (rows["verdict"] == verdict).to_numpy(bool) & ~(float_column(rows, "n") < FEWEST)
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -312,6 +312,6 @@ def _layout_note(pruning: pd.DataFrame) -> list[str]:
         else f"The heads of {int(uncut.sum())} of {len(pruned)} pruned models"
     )
     return [
-        f"{which} cannot be cut out of the weights: they were measured with their outputs set to 0, and `parameters` "
-        "and `speedup` are empty."
+        f"{which} cannot be cut out of the weights (`compact` says why): they were measured with their outputs at 0, "
+        "and `parameters` and `speedup` are empty."
     ]
