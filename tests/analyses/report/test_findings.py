@@ -258,7 +258,7 @@ def test_tables_of_older_versions_are_judged_by_their_intervals() -> None:
     assert "1 of 6 heads pruned (ranked) is not decided for a margin of 1 point: accuracy 0.825" in text
     assert text.endswith("may lose up to 11 points. 2 random orders of as many heads: 0.725 each.")
     (text,) = of("ablate", pruning=table.assign(metric="perplexity"))
-    assert "with 2 of 6 heads pruned (ranked) loses less than the margin of 0.009: perplexity 0.775" in text
+    assert "with 2 of 6 heads pruned (ranked) loses less than the margin of 0.001: perplexity 0.775" in text
 
 
 def test_the_best_of_as_many_heads_counts_and_random_orders_are_no_choice() -> None:
