@@ -138,7 +138,7 @@ def usual_margin(metric: str, baseline: float) -> float:
         baseline: its value with all heads.
     """
     if metric == "perplexity":
-        return abs(baseline ** (1 / 100) - 1) * baseline
+        return float(abs(baseline ** (1 / 100) - 1) * baseline)
     if metric in LOWER_IS_BETTER:
         return abs(baseline) / 100
     if metric == LOGIT_DIFFERENCE:

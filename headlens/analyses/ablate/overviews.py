@@ -315,7 +315,9 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def _one_answer(rows: pd.DataFrame, examples: str, what: str) -> str:
-    return one_answer_text(str(rows["metric"].iloc[0]), int(rows["n"].iloc[0]), examples, what)
+    # A table from somewhere else may have empty cells.
+    n = int(np.nanmax([0, *float_column(rows, "n")]))
+    return one_answer_text(str(rows["metric"].iloc[0]), n, examples, what)
 
 
 def _without_any(rows: pd.DataFrame) -> str:

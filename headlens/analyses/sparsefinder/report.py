@@ -29,6 +29,7 @@ from headlens.pages.formatting import by_sign, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, difference_cell, number_cell, page_table
 from headlens.plots.curves import VALUES
+from headlens.plots.head_grid import float_column
 from headlens.runs.reading import RecordedRun, tables_of
 from headlens.tables.every_table import TABLES
 from headlens.tables.sparsefinder_tables import GOLD
@@ -130,7 +131,9 @@ def _graph(row: Mapping[Any, Any]) -> str:
     parts = [_name(str(row["method"]))]
     if row["method"] != "window" and np.isfinite(float(row["value_of_parameter"])):
         parts.append(f"{str(row['parameter']).replace('_', ' ')} {float(row['value_of_parameter']):g}")
-    parts.append(f"window of {counted(int(row['window']), 'key')}" if row["window"] else "no window")
+    window = float(row["window"])
+    known = f"window of {counted(int(window), 'key')}" if window > 0 else "no window"
+    parts.append("unknown window" if np.isnan(window) else known)
     return ", ".join(parts)
 
 
@@ -158,7 +161,8 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
     drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
     for model, rows in metrics[metrics["metric"] == drawn].groupby("model", sort=False):
         if has_no_verdicts(rows) and all(map(gives_one_answer, rows.to_dict("records"))):
-            text = one_answer_text(drawn, int(rows["n"].iloc[0]), "evaluation examples", "predicted graphs")
+            n = int(np.nanmax([0, *float_column(rows, "n")]))
+            text = one_answer_text(drawn, n, "evaluation examples", "predicted graphs")
             sentences.append(f"{model}: {text}")
         known = known_verdicts(rows)
         # Keys that are drawn at random, once, are the control.
