@@ -176,7 +176,7 @@ class LikelihoodChoice(ChoiceTask):
 
     def arguments(self, model: Any) -> dict[str, Any]:
         """Returns `use_cache`, False, for decoders: every text is read at once."""
-        return {} if "use_cache" not in vars(model.config) and not model.can_generate() else {"use_cache": False}
+        return {"use_cache": False} if model.can_generate() else {}
 
     def notes(self, reader: Reader) -> list[str]:
         """Returns how masked language models score texts, or a note where first tokens are not predicted."""

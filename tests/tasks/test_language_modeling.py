@@ -174,6 +174,15 @@ def test_an_encoder_scores_sentences_by_pseudo_log_likelihood(encoder: LoadedMod
     assert any("Kauf and Ivanova" in note for note in measured.notes)
 
 
+@pytest.mark.parametrize(
+    "name", ["RobertaForMaskedLM", "ElectraForMaskedLM", "DistilBertForMaskedLM", "AlbertForMaskedLM"]
+)
+def test_other_encoders_score_pairs_too(name: str, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded = LoadedModel("tiny", build(name, len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    measured = evaluate(MinimalPairs(), loaded, source(("The cats sleep.", "The cats sleeps."), labels=(0,)), FEW)
+    assert np.isfinite(measured.records).all()
+
+
 def test_continuations_are_scored_after_their_context(decoder: LoadedModel) -> None:
     texts = ("She took", "the old cat.", "a table")
     measured = evaluate(Cloze(), decoder, source(texts, labels=(1,)), FEW)
