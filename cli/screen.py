@@ -182,9 +182,9 @@ def duration(seconds: float) -> str:
 
 
 def bounds(row: Mapping[Any, Any], digits: int) -> str:
-    """Returns the interval of a row as `0.12 to 0.34`, or that it rests on too few examples."""
+    """Returns the interval of a row as `0.12 to 0.34`; there is none of too few examples, or where all are alike."""
     low, high = row["ci_low"], row["ci_high"]
-    return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
+    return "no interval" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def _line(text: str) -> Text:
