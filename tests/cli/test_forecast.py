@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headlens_cli.screen import Forecast
+from headlens_cli.screen import Forecast, bounds
 
 
 class Clock:
@@ -59,3 +59,8 @@ def test_millions_of_steps_need_no_list_of_them() -> None:
     tracemalloc.stop()
     assert found == [None, pytest.approx(50.0), None]
     assert peak < 10**5
+
+
+def test_an_interval_that_is_not_there_is_said_to_be_none() -> None:
+    assert bounds({"ci_low": float("nan"), "ci_high": float("nan")}, 2) == "no interval"
+    assert bounds({"ci_low": -0.1, "ci_high": 0.25}, 2) == "-0.10 to 0.25"
