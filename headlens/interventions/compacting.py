@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import keep_as
 from headlens.attention.persistent_edit import set_aside
-from headlens.attention.sites import Site, find_sites
+from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.heads import Head
 from headlens.weights.head_map import FILE, HeadMap, SiteHeads, as_json
@@ -130,19 +130,27 @@ def zero_heads(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
         refilled(model)
         return replace(done, parameters=done.parameters[:1] * 2)
     n_before = model.num_parameters()
-    before = HeadMap(tuple(SiteHeads(s.stack, s.layer, s.module, s.n_heads, _numbers(s)) for s in find_sites(model)))
+    sites = find_sites(model)
+    before = HeadMap(
+        tuple(
+            # Only a model whose projections are known can have lost heads before.
+            SiteHeads(s.stack, s.layer, s.module, s.n_heads if s.left is None else heads_before(model, s.module), left)
+            for s, left in ((s, tuple(h.head for h in s.heads)) for s in sites)
+        )
+    )
     after = before.without(heads)
     if after == before:
         raise _nothing_to_cut(before, heads)
     _refuse_masked(after)
     check_scales(model)
-    for site in {s.module: s for s in after.sites}.values():
-        scale_heads(model, site.module, [float(h in site.left) for h in range(site.heads)])
-    return Compaction(after, tuple(after.removed), (), (), (n_before, n_before))
-
-
-def _numbers(site: Site) -> tuple[int, ...]:
-    return tuple(h.head for h in site.heads)
+    for old, new in {s.module: (s, n) for s, n in zip(before.sites, after.sites, strict=True)}.values():
+        scale_heads(model, new.module, [float(h in new.left) for h in old.left])
+    if any(s.left is not None for s in sites):
+        refilled(model)
+    again = tuple(h for h in before.removed if h in set(heads))
+    return Compaction(
+        after, tuple(h for h in after.removed if h not in before.removed), (), again, (n_before, n_before)
+    )
 
 
 def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:

@@ -12,14 +12,13 @@ from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
+from headlens.tasks.task_options import lowest_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 VALUES = ("value", "ci_low", "ci_high")
-# Metrics of tasks that go down to -1; no other one is below 0.
-CORRELATIONS = frozenset({"matthews", "pearson", "spearman"})
 CHANCE_LABEL = "chance level"
 SAME_ANSWER = f"≥ {100 * NEARLY_ALL:.0f} % same answer"
 FRAMED = (
@@ -168,7 +167,8 @@ def no_shorter_than_margin(ends: tuple[float, float], rows: pd.DataFrame) -> tup
     margin = float_column(rows, "margin")
     spare = max(0.0, float(np.max(margin, where=np.isfinite(margin), initial=0.0)) - (ends[1] - ends[0])) / 2
     low, high = ends[0] - spare, ends[1] + spare
-    shift = 0.0 if set(rows["metric"]) & CORRELATIONS else max(0.0, -_BELOW_ZERO * (high - low) - low)
+    goes_below = any(lowest_value(metric) < 0 for metric in set(rows["metric"]))
+    shift = 0.0 if goes_below else max(0.0, -_BELOW_ZERO * (high - low) - low)
     return low + shift, high + shift
 
 

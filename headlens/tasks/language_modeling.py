@@ -60,6 +60,7 @@ def windows(first: tuple[int, ...], ids: tuple[int, ...], size: int) -> Iterator
     """Yields windows of a text, in which every token is predicted once; all begin with `first`.
 
     The next window begins half a window later: what it predicts has half a window before it, the first one excepted.
+    There is none where `first` leaves no room for a token.
 
     Args:
         first: special tokens that texts begin with.
@@ -68,7 +69,7 @@ def windows(first: tuple[int, ...], ids: tuple[int, ...], size: int) -> Iterator
     """
     room = size - len(first)
     done = 0
-    while done < len(ids):
+    while room > 0 and done < len(ids):
         end = min(len(ids), room if not done else done + max(1, room // 2))
         start = max(0, end - room)
         yield predicted_row(first, ids[start:end], done - start)

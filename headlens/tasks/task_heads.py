@@ -136,10 +136,12 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
     An encoder-decoder without it cannot run on a text alone; a decoder's next tokens look like masked ones.
 
     Raises:
-        OptionError: if the model does not have the head.
+        OptionError: if the model does not have the head, or is no decoder for a task of decoders.
         ModelError: if its classes are not those of the task, see `OutputOrder.of`.
     """
     model = loaded.model
+    if task.head == "causal-lm":
+        check_causal(task.name, causal=is_decoder_only(model))
     kinds = {head for head in _MAPPINGS if type(model) is _kind(model, head)}
     if task.head in _OUTPUTS and kinds and kinds <= _OUTPUTS | {"masked-lm", "pre-training"} and task.head not in kinds:
         raise _without_head(loaded, task)

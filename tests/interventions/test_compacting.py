@@ -462,6 +462,23 @@ def test_heads_that_cannot_be_cut_are_zeros(name: str, tmp_path: Path) -> None:
     close(outputs(with_folded_gates(model, gates), inputs), scaled)
 
 
+def test_zeros_in_a_model_that_lost_heads_before_keep_the_numbers_of_heads() -> None:
+    """Of layer 1 one head of each group is gone: head 3 is the second that has weights."""
+    model, inputs = zoo.ZOO["llama"].build(), padded("llama")
+    cut = [Head("decoder", 1, 0), Head("decoder", 1, 2)]
+    zero = Head("decoder", 1, 3)
+    expected = outputs(model, inputs, [*cut, zero])
+    zeroed = copy.deepcopy(model)
+    compact_model(zeroed, cut)
+    done = zero_heads(zeroed, [zero, cut[0], Head("decoder", 0, 0)])
+    close(outputs(zeroed, inputs), outputs(model, inputs, [*cut, zero, Head("decoder", 0, 0)]))
+    assert not torch.allclose(outputs(zeroed, inputs), expected)
+    assert set(done.cut) == {zero, Head("decoder", 0, 0)}
+    assert done.again == (cut[0],)
+    assert zeroed.num_parameters() == model.num_parameters(), "the shape is the original one"
+    assert removed_heads(zeroed) == []
+
+
 def test_a_gate_after_the_heads_takes_no_zeros() -> None:
     """What is between heads and projection is not known there: nothing is set to 0 in silence."""
     model = build("Qwen3NextModel", layer_types=["full_attention"] * 2, num_hidden_layers=2)

@@ -93,6 +93,11 @@ def test_windows_predict_every_token_once(length: int, size: int, begins: bool) 
             assert known[0] - len(first) >= room - max(1, room // 2), "half a window before what is predicted"
 
 
+@pytest.mark.parametrize("size", [1, 0])
+def test_a_window_with_no_room_for_a_token_holds_none(size: int) -> None:
+    assert list(windows((1,), (5, 6, 7), size)) == []
+
+
 def test_a_long_text_is_read_in_windows(decoder: LoadedModel) -> None:
     """With a window of 12 tokens: the end of texts, then 11; the next ones begin 5 tokens later."""
     assert decoder.tokenizer is not None

@@ -17,7 +17,7 @@ from headlens.interventions.compacting import compact_model, heads_of_model
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.task import Task
-from headlens.tasks.task_heads import ModelWithHead, with_masked_head, with_task_head
+from headlens.tasks.task_heads import ModelWithHead, check_head, with_masked_head, with_task_head
 
 SST2, STSB, MNLI, SQUAD, SWAG, SIMILARITY = (
     CATALOGUE[name].task for name in ("sst2", "stsb", "mnli", "squad", "swag", "similarity")
@@ -223,3 +223,18 @@ def test_what_was_random_before_begins_anew_with_the_seed(
     assert not torch.equal(first, other)
     assert not torch.equal(first, build(kind, WORDS).get_parameter(f"{untrained}.weight"))
     assert any(place.startswith(part) for part in put(0).fresh)
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "MarianMTModel", "BartForConditionalGeneration"])
+def test_tasks_of_decoders_do_not_advise_to_train_another_model(
+    name: str, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """`headlens train marian --task causal-lm` would be refused."""
+    settings = MARIAN if name != "BertForMaskedLM" else {}
+    loaded = LoadedModel("tiny", build(name, WORDS, **settings), wordpiece_tokenizer, None)
+    for task in ("causal-lm", "logit-difference"):
+        with pytest.raises(OptionError, match=f"--task {task} is for decoders such as GPT-2") as refused:
+            check_head(loaded, CATALOGUE[task].task)
+        assert "headlens train" not in refused.value.advice
+    decoder = LoadedModel("tiny", build("GPT2LMHeadModel", WORDS), wordpiece_tokenizer, None)
+    check_head(decoder, CATALOGUE["causal-lm"].task)

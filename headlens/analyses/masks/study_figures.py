@@ -23,7 +23,6 @@ from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.curves import (
     CHANCE_LABEL,
-    CORRELATIONS,
     SAME_ANSWER,
     VALUES,
     chance_label,
@@ -43,7 +42,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
-from headlens.tasks.task_options import CHOICES, NO_UPPER_END, OF_A_HUNDRED, guess_text
+from headlens.tasks.task_options import CHOICES, NO_UPPER_END, OF_A_HUNDRED, guess_text, lowest_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -351,7 +350,7 @@ def within_bounds(rows: pd.DataFrame) -> pd.DataFrame:
     """Ends intervals at the bounds of what a metric can be: those of the means of few seeds may reach beyond 1."""
     metrics = rows["metric"].astype(str)
     bounded = ~metrics.isin(UNBOUNDED) & rows["value"].between(-1.0, 1.0)
-    low = np.where(metrics.isin(CORRELATIONS), -1.0, 0.0)
+    low = metrics.map(lowest_value)
     return rows.assign(**{name: rows[name].clip(low, 1.0).where(bounded, rows[name]) for name in VALUES[1:]})
 
 

@@ -80,7 +80,8 @@ def test_losses_far_below_the_margin_do_not_fill_the_axis(make_pruning: Make) ->
 
 
 @pytest.mark.parametrize(
-    ("metric", "below"), [("accuracy", False), ("loss", False), ("bleu", False), ("pearson", True)]
+    ("metric", "below"),
+    [("accuracy", False), ("loss", False), ("bleu", False), ("pearson", True), ("logit_difference", True)],
 )
 def test_an_axis_goes_below_zero_only_where_the_metric_can(make_pruning: Make, metric: str, below: bool) -> None:
     frame = make_pruning(strategies=("ranked",)).assign(value=0.0, ci_low=0.0, ci_high=0.0, margin=0.08, metric=metric)
@@ -88,6 +89,14 @@ def test_an_axis_goes_below_zero_only_where_the_metric_can(make_pruning: Make, m
     low, high = axes.get_ylim()
     assert high - low == pytest.approx(0.08)
     assert low == pytest.approx(-0.04 if below else -0.004)
+
+
+def test_differences_of_logits_below_zero_are_inside_the_axis(make_pruning: Make) -> None:
+    frame = make_pruning(strategies=("ranked",))
+    frame = frame.assign(**{c: frame[c] - 4.0 for c in ("value", "ci_low", "ci_high")}, metric="logit_difference")
+    (axes,) = drawn(frame).axes
+    low, high = axes.get_ylim()
+    assert low < frame["ci_low"].min() < frame["ci_high"].max() < high < 0
 
 
 def test_intervals_that_are_not_drawn_take_no_room(make_pruning: Make) -> None:
