@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,14 @@ from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
-from headlens.tasks.task_options import lowest_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 VALUES = ("value", "ci_low", "ci_high")
+# Lower ends of metrics of tasks that go below 0.
+_LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0, "logit_difference": -math.inf}
 CHANCE_LABEL = "chance level"
 SAME_ANSWER = f"≥ {100 * NEARLY_ALL:.0f} % same answer"
 FRAMED = (
@@ -30,6 +32,11 @@ _NO_POINT = ("None", None, "", "_", "|")  # of lines, and of the caps of interva
 SAME_PLACE = 0.02  # of the length of an axis
 _BELOW_ZERO = 0.05  # of the length of an axis: room for the point at 0
 _ROOM = 3.0  # inches, more than a line of panels or a legend needs
+
+
+def lowest_value(metric: str) -> float:
+    """Returns the lower end of what a metric can be: 0 for most, -infinity where it has none."""
+    return _LOWEST.get(metric, 0.0)
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from headlens import shared_options
@@ -125,13 +124,6 @@ LOGIT_DIFFERENCE = "logit_difference"
 NO_UPPER_END = LOWER_IS_BETTER | {LOGIT_DIFFERENCE}
 # Metrics of tasks that go to 100.
 OF_A_HUNDRED = frozenset({"bleu", "chrf"})
-# The lower ends of metrics that go below 0.
-_LOWEST = {"matthews": -1.0, "pearson": -1.0, "spearman": -1.0, LOGIT_DIFFERENCE: -math.inf}
-
-
-def lowest_value(metric: str) -> float:
-    """Returns the lower end of what a metric can be: 0 for most, -infinity where it has none."""
-    return _LOWEST.get(metric, 0.0)
 
 
 def usual_margin(metric: str, baseline: float) -> float:

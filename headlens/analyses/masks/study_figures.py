@@ -32,6 +32,7 @@ from headlens.plots.curves import (
     known_values,
     legend_below,
     legend_columns,
+    lowest_value,
     no_shorter_than_margin,
     range_text,
 )
@@ -42,7 +43,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
-from headlens.tasks.task_options import CHOICES, NO_UPPER_END, OF_A_HUNDRED, guess_text, lowest_value
+from headlens.tasks.task_options import CHOICES, NO_UPPER_END, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
