@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -16,15 +15,14 @@ from headlens.errors import counted
 from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
-from headlens.statistics.intervals import mean_interval, wilson
-from headlens.statistics.non_inferiority import LEVEL
-from headlens.statistics.paired_tests import mcnemar
+from headlens.statistics.intervals import wilson
 from headlens.tables.same_answers import same_answer_text
 from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.masked import Likelihood
+from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats, Task
-from headlens.tasks.task_options import LOGIT_DIFFERENCE, guess_text
+from headlens.tasks.task_options import guess_text
 from headlens.tasks.translation import CUT
 
 Chosen = npt.NDArray[np.bool_]
@@ -69,20 +67,12 @@ def record_notes(
         guess = guess_text(among_candidates=not task.labels)
         where = "" if pruned_on is None else _on_both(chance, task.chance(records[pruned_on]), pruned_on)
         notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level){where}.")
-        right = task.right(records, metric)
-        low, high = (math.inf, -math.inf) if right is None else wilson(right.sum(), np.asarray(len(right)))
-        if metric == LOGIT_DIFFERENCE:
-            _, low, high = mean_interval(records[:, 0])
+        skill, right = skill_of(task, records), task.right(records, metric)
         guessing = f"{guess[0].lower()}{guess[1:]}"
-        # Where the interval of the share of right answers lies, compared with what guessing gives; the most frequent
-        # answer is that of the same examples, which makes the two a pair.
-        worse = low <= high < chance
-        if worse and right is not None and (other := _of_most_frequent(task, records, metric)) is not None:
-            worse = mcnemar(right, other) < LEVEL
-        if worse:
+        if skill.worse:
             why = f"{_TRAIN}." if task.labels else ": it prefers the wrong answers."
             notes.append(f"The model is significantly worse than {guessing}{why}")
-        elif low <= chance:
+        elif skill.lacking:
             why = f"{_TRAIN}{'.' if constant else ', or evaluate it on more examples.'}"
             if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
                 why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
@@ -107,15 +97,10 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
         f"has a loss of {loss:.3f} and an accuracy of {accuracy:.3f} (chance level: no other constant prediction is "
         "better; of few tokens it is lower than on other texts)."
     ]
-    # By example, as the tokens of an example are not independent.
-    _, _, high = mean_interval(records[:, 0] - loss * records[:, 1])
-    # The frequencies were fitted to these very tokens: on others they lose about (kinds - 1) / tokens nats more, twice
-    # the bias of the entropy of a sample (Miller 1955).
-    _, beyond, _ = mean_interval(records[:, 0] - (loss + (len(labels) - 1) / sum(labels.values())) * records[:, 1])
-    than = "predicting by frequency"
-    if beyond > 0:
+    skill, than = skill_of(task, records, labels), "predicting by frequency"
+    if skill.worse:
         notes.append(f"The loss of the model is significantly worse than that of {than}{_TRAIN}.")
-    elif not high < 0:
+    elif skill.lacking:
         notes.append(
             f"The loss of the model is not significantly better than that of {than}{_TRAIN}, or evaluate it on more "
             "examples."
@@ -124,15 +109,12 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
 
 
 def _correlation_notes(task: CorrelationTask, records: Floats) -> list[str]:
-    """Whether scores (gold, predicted) correlate with those that people gave, by Student's t of the main metric."""
-    from scipy import stats
-
-    metric, n, r = task.metrics[0], len(records), float(task.value(records))
+    """What scores without reading give, and whether those of the model (gold, predicted) are better than that."""
+    skill, metric = skill_of(task, records), task.metrics[0]
     notes = [f"Scores that have nothing to do with the texts have a {metric} correlation of 0 (chance level)."]
-    p_value = math.nan if n < 3 else 2 * stats.t.sf(abs(r) * math.sqrt((n - 2) / max(1 - r * r, 1e-12)), n - 2)
-    if p_value < LEVEL and r < 0:
+    if skill.worse:
         notes.append(f"The model is significantly worse than scoring without reading{_TRAIN}.")
-    elif not p_value < LEVEL:
+    elif skill.lacking:
         more = ", or evaluate it on more examples."
         notes.append(f"The model is not significantly better than scoring without reading{_TRAIN}{more}")
     return notes
@@ -157,17 +139,6 @@ def cluster_notes(keys: Sequence[str]) -> list[str]:
 def without_advice(notes: Iterable[str]) -> list[str]:
     """Notes of a model that more training cannot help, without the advice to train it."""
     return [f"{text}." if advice else text for text, advice, _ in (note.partition(_TRAIN) for note in notes)]
-
-
-def _of_most_frequent(task: Task, records: Floats, metric: str) -> Floats | None:
-    """Which examples the most frequent answer has right, (n,); None for tasks whose answers are no classes."""
-    gold = _column(task, records, "label")
-    if not task.labels or gold is None or "predicted" not in task.columns:
-        return None
-    values, counts = np.unique(gold, return_counts=True)
-    made = records.copy()
-    made[:, task.columns.index("predicted")] = values[np.argmax(counts)]
-    return task.right(made, metric)
 
 
 def _on_both(chance: float, on_part: float | None, part: Chosen) -> str:

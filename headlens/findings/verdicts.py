@@ -98,7 +98,7 @@ def with_verdicts(rows: pd.DataFrame, margin: Margin) -> pd.DataFrame:
 
 
 def without_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
-    """Empties `verdict` and `n_to_decide`: no number of examples shows what a model needs that always says the same."""
+    """Empties `verdict` and `n_to_decide`: nothing shows what a model needs that always says the same, or guesses."""
     return rows.assign(verdict=pd.Series(None, rows.index, object), n_to_decide=np.nan)
 
 
@@ -296,6 +296,12 @@ def one_answer_text(metric: str, n: int, examples: str, what: str) -> str:
     """
     answer = f"the model gives the same answer to all {n:,} {examples}"
     return f"{answer}, so that nothing can be measured about {what} with {metric}."
+
+
+def no_skill_text(metric: str, n: int, examples: str, what: str) -> str:
+    """What is said instead of a verdict where a model is no better than guesses; arguments as in `one_answer_text`."""
+    guesses = f"the model is not shown to be better than guessing on {n:,} {examples}"
+    return f"{guesses}, so that {metric} does not tell what {what} are needed for."
 
 
 def gives_one_answer(row: Mapping[Any, Any]) -> bool:

@@ -30,6 +30,7 @@ from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions, paired_comparison
 from headlens.tasks.reader import Reader
+from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats, Task
 
 Record = dict[str, Any]
@@ -45,10 +46,12 @@ class Baseline:
     Args:
         records: of every example, (examples, k).
         keys: of the examples for the bootstrap.
+        lacks_skill: whether the model is not significantly better than guesses, see `skill_of`.
     """
 
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    lacks_skill: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +162,10 @@ class Trainings:
         limit = Reader.of(loaded, training_set.task.labels, self.longest).limit_text
         left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
         notes = [*left_out, *result.notes, *cluster_notes(keys)]
-        return TrainedResult(metrics=rows, notes=notes, records=records.tolist(), keys=list(keys))
+        lacks_skill = skill_of(training_set.task, records, result.evaluation.labels).lacking
+        return TrainedResult(
+            metrics=rows, notes=notes, records=records.tolist(), keys=list(keys), lacks_skill=lacks_skill
+        )
 
     def difference(
         self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline
@@ -195,7 +201,8 @@ def compared_with(
 ) -> dict[str, float]:
     """Computes a metric less that of a baseline, paired by example, and whether the loss is below a margin: `COMPARED`.
 
-    Of two models that give every example the same answer no test of the loss says anything: it is NaN.
+    Of two models that give every example the same answer, and beside a model that guesses, no test of the loss says
+    anything: it is NaN.
 
     Args:
         baseline: records of the same examples.
@@ -211,7 +218,7 @@ def compared_with(
     paired = paired_comparison(task, metric, theirs, draws, tested).of(records)
     values = (paired.delta, paired.low, paired.high, paired.p_value, paired.p_margin, tested.size, paired.n_to_decide)
     compared = dict(zip(COMPARED, values, strict=True))
-    silent = task.constant(theirs, metric) and task.constant(records, metric)
+    silent = baseline.lacks_skill or (task.constant(theirs, metric) and task.constant(records, metric))
     return compared | dict.fromkeys(UNCORRECTED, np.nan) if silent else compared
 
 

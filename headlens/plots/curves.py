@@ -26,6 +26,7 @@ SAME_ANSWER = f"≥ {100 * NEARLY_ALL:.0f} % same answer"
 FRAMED = (
     f"A square frames models that give the same answer to {100 * NEARLY_ALL:.0f} % of the examples or more."  # captions
 )
+NO_SKILL = "not shown to be better than guessing"
 BAND = " (band: 95 %)"  # of a level, in legends
 _LEVEL, _DASH = "level", 4.0  # the length in line widths
 _NO_POINT = ("None", None, "", "_", "|")  # of lines, and of the caps of intervals
@@ -148,10 +149,16 @@ def draw_rims(axes: Axes) -> None:
             axes.plot(*place, markersize=size, zorder=order, **look)
 
 
-def unpruned_title(name: str, share: float) -> str:
-    """Returns the title of a panel: a model, and below it whether it gives (nearly) all examples the same answer."""
-    same = same_answer_text(share)
-    return f"{name}\nunpruned: {same}" if same else name
+def unpruned_title(name: str, share: float, *, guesses: bool = False) -> str:
+    """Returns the title of a panel: a model, and below it what of its answers makes a metric say little.
+
+    Args:
+        name: of the model.
+        share: of the examples that get its most frequent answer, told if that is (nearly) all.
+        guesses: whether it is not shown to be better than guessing.
+    """
+    told = same_answer_text(share) or NO_SKILL * guesses
+    return f"{name}\nunpruned: {told}" if told else name
 
 
 def verdicts_text(rows: pd.DataFrame) -> str:

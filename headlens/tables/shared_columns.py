@@ -63,7 +63,8 @@ VERDICT = optional(
     word(
         "verdict",
         "Whether what was taken away is needed: `needed` if the loss is significant, `not needed` if it is shown to be "
-        "below the margin; empty where nothing can be decided, as for a model with one answer to everything.",
+        "below the margin; empty where nothing can be decided: for a model with one answer to everything, or one that "
+        "is not significantly better than guesses made without reading.",
         words=VERDICTS,
     ),
     number(

@@ -75,6 +75,7 @@ def assert_shown_and_repeated(headlens: Headlens, figures: set[str], page: str, 
     ],
     ids=["one pattern", "two patterns"],
 )
+@pytest.mark.usefixtures("skilled")
 def test_tables_and_figures(run: Headlens, patterns: tuple[str, ...], layers: tuple[str, ...], seeds: int) -> None:
     named = [("--pattern", name) for name in patterns] + [("--layers", layer) for layer in layers]
     # Faster, all models would give every example the same answer, of which there is no verdict.

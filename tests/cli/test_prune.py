@@ -40,6 +40,7 @@ def run(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
     return lambda *more, out="run": headlens("prune", made("judge"), *sentiment, *SHORT, "--out", out, *more)
 
 
+@pytest.mark.usefixtures("skilled")
 def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: Headlens) -> None:
     done = run(*STRONG)
     assert done.code == 0, done.err

@@ -58,6 +58,7 @@ def assert_same(one: str, two: str, runs: Sequence[str] = RUNS) -> None:
 @pytest.mark.parametrize(
     "thorough", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.figures])], ids=["tables", "figures"]
 )
+@pytest.mark.usefixtures("skilled")
 def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlens, thorough: bool) -> None:
     # Faster, all models would give every example the same answer, of which there is no verdict.
     done = run("--law", "per-layer", "--learning-rate", "1e-5")

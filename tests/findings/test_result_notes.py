@@ -20,6 +20,10 @@ from headlens.tasks.task_options import CHOICES
 
 MOST_FREQUENT = "Always giving the most frequent answer has"
 NO_CORRELATION = "Scores that have nothing to do with the texts have a pearson correlation of 0 (chance level)."
+NOT_BETTER = (
+    "The model is not significantly better than always giving the most frequent answer: train it further, or evaluate "
+    "it on more examples."
+)
 NOT_CORRELATED = (
     "The model is not significantly better than scoring without reading: train it further, or evaluate it on more "
     "examples."
@@ -39,7 +43,7 @@ NO_BETTER = (
     [
         ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750 (chance level).", TOO_FEW]),
         ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857 (chance level)."]),
-        ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level)."]),
+        ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level).", NOT_BETTER]),
         ("swag", ["Choosing at random has an accuracy of 0.250 (chance level)."]),
         ("stsb", [NO_CORRELATION, NOT_CORRELATED]),
     ],

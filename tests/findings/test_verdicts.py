@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,11 @@ def test_two_models_that_always_say_the_same_are_not_tested(theirs: int | None, 
 
     baseline = Baseline(records=records(theirs).tolist(), keys=keys)
     found = compared_with(baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
+    guesses = replace(baseline, lacks_skill=True)
+    silent = compared_with(guesses, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
+    assert silent["delta"] == found["delta"]
+    assert math.isnan(silent["margin"])
+    assert math.isnan(silent["p_margin"])
     assert np.isfinite(found["delta"])
     assert [np.isfinite(found["margin"]), np.isfinite(found["p_margin"])] == [tested, tested]
 

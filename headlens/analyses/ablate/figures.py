@@ -16,6 +16,7 @@ from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import (
+    NO_SKILL,
     draw_chance,
     draw_intervals,
     draw_level,
@@ -158,7 +159,7 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def _name(part: StackRows) -> str:
     known = float_column(part.rows, "baseline")
     shares = float_column(part.rows, "baseline_answer_share")
-    same = same_answer_text(1.0 if has_no_verdicts(part.rows) else shares[0])
+    same = same_answer_text(shares[0]) or (NO_SKILL if has_no_verdicts(part.rows) else "")
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
     baseline = f"{shown} with all heads" if np.isfinite(known[0]) else ""
     return "\n".join(filter(None, (part.name, baseline, same)))
@@ -206,7 +207,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
 def _titled(name: str, rows: pd.DataFrame) -> str:
     """A model, and below it whether it gives the same answer to nearly all examples with all its heads."""
     sets, share = rows[~rows["strategy"].isin([NONE, RANDOM])], answer_shares(rows[rows["strategy"] == NONE])
-    return unpruned_title(name, 1.0 if len(sets) and has_no_verdicts(sets) else next(iter(share), math.nan))
+    return unpruned_title(name, next(iter(share), math.nan), guesses=len(sets) > 0 and has_no_verdicts(sets))
 
 
 def _chance(pruning: pd.DataFrame) -> float:

@@ -23,6 +23,7 @@ from headlens.findings.verdicts import (
     foremost,
     has_no_verdicts,
     known_verdicts,
+    no_skill_text,
     not_apart,
     one_answer_text,
     taken_away_text,
@@ -36,6 +37,7 @@ from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_ce
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import NEEDED
+from headlens.tables.same_answers import answer_shares
 from headlens.tables.shared_columns import VERDICTS
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
@@ -302,26 +304,29 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """
     sentences = []
     ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
-    constant = set[str]()  # models
+    silent = set[str]()  # models without verdicts
     for (model, _), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         if has_no_verdicts(rows):
-            constant.add(str(model))
-            sentences.append(f"{model}: {_one_answer(rows, 'examples', 'heads')}{_without_any(rows)}")
+            silent.add(str(model))
+            answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
+            sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(rows)}")
         elif rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
-        sentences += _sets_needed(tables["pruning"], constant)
+        sentences += _sets_needed(tables["pruning"], silent)
     return sentences
 
 
-def _one_answer(rows: pd.DataFrame, examples: str, what: str) -> str:
+def _no_verdict(rows: pd.DataFrame, answers: float, examples: str, what: str) -> str:
+    """Why nothing is said of what heads are needed for: one answer to that share of the examples, or no skill."""
     # A table from somewhere else may have empty cells.
     n = int(np.nanmax([0, *float_column(rows, "n")]))
-    return one_answer_text(str(rows["metric"].iloc[0]), n, examples, what)
+    text = one_answer_text if answers >= 1 else no_skill_text
+    return text(str(rows["metric"].iloc[0]), n, examples, what)
 
 
 def _without_any(rows: pd.DataFrame) -> str:
-    """The metric of a model that gives one answer to everything, without each of its heads."""
+    """The metric of a model without verdicts, and whether it changes without single heads."""
     metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
     if not math.isfinite(baseline):
         return ""
@@ -383,19 +388,20 @@ def _better_without(rows: pd.DataFrame) -> str:
     return f" {which} {best}: {value}."
 
 
-def _sets_needed(pruning: pd.DataFrame, constant: Collection[str]) -> list[str]:
+def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
     """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided.
 
     Args:
         pruning: as it is written.
-        constant: models of which it was said that they give one answer to all examples.
+        silent: models of which it was said why they have no verdicts.
     """
     sentences = []
     for model, rows in pruning.groupby("model", sort=False):
         sets = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)]
         chosen = known_verdicts(sets)
-        if len(sets) and has_no_verdicts(sets) and str(model) not in constant:
-            sentences.append(f"{model}: {_one_answer(sets, 'evaluation examples', 'pruned heads')}")
+        if len(sets) and has_no_verdicts(sets) and str(model) not in silent:
+            answers = answer_shares(rows)[0] if "answer_share" in rows else 1.0  # of the whole model, the first row
+            sentences.append(f"{model}: {_no_verdict(sets, answers, 'evaluation examples', 'pruned heads')}")
         if len(chosen):
             row = foremost(chosen, "n_pruned")
             gone, left = int(row["n_pruned"]), int(row["n_heads"])

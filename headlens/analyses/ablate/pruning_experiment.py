@@ -36,6 +36,7 @@ from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tables.ablation_tables import PRUNING
 from headlens.tasks.evaluation import estimate, label_counts, paired_comparison
+from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 
@@ -157,7 +158,8 @@ class PruningExperiment:
         chance = self.examples.task.chance(baseline, self.metric, labels)
         table["chance"] = np.nan if chance is None else chance
         verdicts = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
-        if self.examples.task.constant(baseline, self.metric):
+        task = self.examples.task
+        if task.constant(baseline, self.metric) or skill_of(task, baseline, labels).lacking:
             verdicts = without_verdicts(verdicts)
         more = verdicts[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)[PRUNING.names[1:]]

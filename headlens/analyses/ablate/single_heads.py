@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -18,7 +18,8 @@ from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
-from headlens.tasks.evaluation import chosen_metric, paired_comparison
+from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
+from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Examples
 
@@ -65,13 +66,20 @@ def ablate_heads(
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     tables = [
-        ablation_table(examples.task, metric, mode, swept, draws, options.margin) for mode, swept in records.items()
+        ablation_table(examples.task, metric, mode, swept, draws, options.margin, label_counts(examples.prepared))
+        for mode, swept in records.items()
     ]
     return Ablation(pd.concat(tables, ignore_index=True), records)
 
 
 def ablation_table(
-    task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws, margin: float | None = None
+    task: Task,
+    metric: str,
+    mode: Mode,
+    records: HeadRecords,
+    draws: Draws,
+    margin: float | None = None,
+    labels: Mapping[int, int] | None = None,
 ) -> pd.DataFrame:
     """What becomes of a metric without each head: one row per head.
 
@@ -83,6 +91,7 @@ def ablation_table(
         records: of all examples.
         draws: of the same examples, for the intervals.
         margin: the smallest loss that matters; None for the usual one, see `headlens.tasks.task_options.usual_margin`.
+        labels: how often each token was to be predicted, of tasks that predict tokens.
 
     Returns:
         Rows of ablation.csv without the model: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
@@ -91,7 +100,8 @@ def ablation_table(
         corrected for the number of heads (Holm 1979). `p_margin` is of the hypothesis that the loss is `margin` or
         more, `p_margin_holm` is corrected, too; `verdict` says whether what was taken out is needed, see
         `headlens.statistics.non_inferiority.verdict`, and if that is not decided, `n_to_decide` about how many examples
-        would. Both are empty if the model with all heads gives every example the same answer.
+        would. Both are empty if the model with all heads gives every example the same answer, or is not significantly
+        better than guessing (`skill_of`).
     """
     tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads))
     compare = paired_comparison(task, metric, records.intact, draws, tested)
@@ -108,5 +118,6 @@ def ablation_table(
         "baseline_answer_share": task.answer_share(records.intact, metric),
     }
     rows = with_verdicts(rows.assign(**common), tested)
-    table = HeadTable(without_verdicts(rows) if task.constant(records.intact, metric) else rows)
+    vain = task.constant(records.intact, metric) or skill_of(task, records.intact, labels).lacking
+    table = HeadTable(without_verdicts(rows) if vain else rows)
     return table.rows[ABLATION.names[1:]]

@@ -343,7 +343,8 @@ class MaskStudy:
             notes=notes_once(first.notes, named),
             records=first.records,
             keys=first.keys,
-            further=[Baseline(records=part.records, keys=part.keys) for part in further],
+            lacks_skill=first.lacks_skill,
+            further=[Baseline(records=part.records, keys=part.keys, lacks_skill=part.lacks_skill) for part in further],
         )
 
     def _predicted(self, loaded: LoadedModel, task: Task, case: MaskCase, texts: StudyTexts) -> list[str]:

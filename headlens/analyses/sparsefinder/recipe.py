@@ -211,7 +211,9 @@ def _restricted(
                     content = conform(parse_json(path.read_text(encoding="utf-8")), CurvePointResult)
                 results[level, *key_of(point)] = content
                 # Attention that is not restricted comes first.
-                baseline = baseline or Baseline(records=content.records, keys=content.keys)
+                baseline = baseline or Baseline(
+                    records=content.records, keys=content.keys, lacks_skill=content.lacks_skill
+                )
             advance(1)
     return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
 

@@ -34,6 +34,7 @@ from headlens.tasks.catalogue import find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.open_task import open_examples
+from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Task, TaskBatch
 from headlens.tasks.task_heads import classifier_names
 from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData
@@ -311,7 +312,7 @@ class CurvePointResult:
         differences: from attention that is not restricted, `COMPARED` by metric; none of that itself.
         answer_shares: share of the examples that get the most frequent answer, by metric.
         chances: what guesses made without reading give, by metric; of attention that is not restricted alone.
-        records, keys: of that, which others are compared with, see `Baseline`; empty for others.
+        records, keys, lacks_skill: of that, which others are compared with, see `Baseline`; empty for others.
     """
 
     metrics: Mapping[str, Estimate]
@@ -322,6 +323,7 @@ class CurvePointResult:
     chances: Mapping[str, float | None] = field(default_factory=dict)
     records: list[list[float]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    lacks_skill: bool = False
 
 
 @dataclass(frozen=True)
@@ -396,7 +398,8 @@ class RestrictedTask:
         )
         if point["method"] == GOLD:
             chances = {name: self.task.chance(records, name, evaluation.labels) for name in evaluation.metrics}
-            return replace(result, chances=chances, records=records.tolist(), keys=list(keys))
+            lacks_skill = skill_of(self.task, records, evaluation.labels).lacking
+            return replace(result, chances=chances, records=records.tolist(), keys=list(keys), lacks_skill=lacks_skill)
         differences: dict[str, dict[str, float]] = {}
         if baseline is not None:
             draws = Draws.of(keys, options.replicates, options.seed)

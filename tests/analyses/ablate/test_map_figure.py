@@ -198,13 +198,19 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
 def test_a_model_that_always_says_the_same_has_no_marks_and_says_so(make_ablation: Make) -> None:
     frames = [
         make_ablation(name, {"encoder": [4]}).assign(p_holm=1.0, verdict=verdict, baseline_answer_share=share)
-        for name, verdict, share in (("one", None, 1), ("other", "not decided", 0.9), ("nearly", "not decided", 0.98))
+        for name, verdict, share in (
+            ("one", None, 1),
+            ("other", "not decided", 0.9),
+            ("nearly", "not decided", 0.98),
+            ("guesses", None, 0.6),
+        )
     ]
     titles = [axes.get_title(loc="left") for axes in panels(ablation_map(pd.concat(frames)))]
     assert titles == [
         "one, encoder\n0.910 with all heads\nthe same answer to all examples",
         "other, encoder\n0.910 with all heads",
         "nearly, encoder\n0.910 with all heads\nthe same answer to 98 % of the\nexamples",
+        "guesses, encoder\n0.910 with all heads\nnot shown to be better than\nguessing",
     ]
     figure = ablation_map(frames[0])
     assert figure is not None

@@ -22,6 +22,7 @@ from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import chosen_metric, paired_comparison
+from headlens.tasks.skill import skill_of
 from headlens.tasks.task_examples import ranking_part
 
 SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
@@ -118,12 +119,46 @@ def shifted(name: str, said: float, changed: int) -> HeadRecords:
 def test_one_answer_to_all_examples_has_no_verdicts(name: str, metric: str) -> None:
     task, draws = CATALOGUE[name].task, Draws.of([str(n) for n in range(400)], 100)
     for changed, constant in ((0, True), (1, False), (200, False)):
-        table = ablation_table(task, metric, "zero", shifted(name, 1.0, changed), draws)
+        records = shifted(name, 1.0, changed)
+        table = ablation_table(task, metric, "zero", records, draws)
         assert table.columns.tolist() == ABLATION.names[1:]
-        assert table["verdict"].isna().tolist() == [constant] * 2
-        assert not constant or table["n_to_decide"].isna().all()
+        silent = constant or skill_of(task, records.intact).lacking
+        assert table["verdict"].isna().tolist() == [silent] * 2
+        assert not silent or table["n_to_decide"].isna().all()
     if task.right(np.zeros((2, len(task.columns))), metric) is not None:
         assert table[["p_value", "p_margin"]].notna().all(axis=None), "p-values stay"
+
+
+def guessed(name: str, share: float) -> np.ndarray:
+    """Records of 400 examples, of which so large a share is right, spread evenly over both classes."""
+    gold, right = np.arange(400) % 2, np.arange(400) % 100 < 100 * share
+    if name == "stsb":
+        return np.stack([np.arange(400) % 100, np.where(right, np.arange(400) % 100, 30.0)], axis=1)
+    if name == "logit-difference":
+        return np.where(right, 1.0, -1.0)[:, None]
+    if name == "causal-lm":  # sums over ten tokens of two kinds, which occur equally often: 10 log 2 is 6.9
+        return np.stack([np.where(right, 5.0, 8.9), np.full(400, 10.0), np.full(400, 5.0)], axis=1)
+    return np.stack([gold, np.where(right, gold, 1 - gold), np.ones(400)], axis=1).astype(float)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [
+        *(("sst2", "accuracy"), ("cola", "matthews"), ("stsb", "pearson"), ("logit-difference", "logit_difference")),
+        *(("minimal-pairs", "accuracy"), ("causal-lm", "loss"), ("causal-lm", "perplexity")),
+    ],
+)
+def test_a_model_that_guesses_has_no_verdicts(name: str, metric: str) -> None:
+    task, labels = CATALOGUE[name].task, {1: 2000, 2: 2000} if name == "causal-lm" else None
+    draws = Draws.of([str(n) for n in range(400)], 100)
+    guesses = 0.0 if name == "stsb" else 0.5
+    for share, skilled in ((0.8, True), (guesses, False)):
+        record = guessed(name, share)
+        found = HeadRecords(HEADS[:1], 400, record.shape[1])
+        found.put(range(400), np.stack([record, record]))
+        assert skill_of(task, record, labels).better is skilled
+        table = ablation_table(task, metric, "zero", found, draws, labels=labels)
+        assert table["verdict"].notna().tolist() == [skilled]
 
 
 def test_what_varies_with_how_sure_a_model_is_has_verdicts() -> None:

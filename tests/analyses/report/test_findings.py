@@ -223,6 +223,17 @@ def test_one_answer_to_all_examples_is_told_first_and_nothing_is_needed() -> Non
     assert text == f"{told} pruned heads with accuracy."
 
 
+def test_a_model_that_guesses_has_no_verdicts_and_says_why() -> None:
+    tables = {name: rows.assign(verdict=None, n_to_decide=np.nan) for name, rows in ablation_tables().items()}
+    guesses = "is not shown to be better than guessing on"
+    (text,) = of("ablate", ablation=tables["ablation"].assign(baseline_answer_share=0.6))
+    assert text.startswith(
+        f"demo: the model {guesses} 200 examples, so that accuracy does not tell what heads are needed for. It has "
+    )
+    (text,) = of("ablate", pruning=tables["pruning"].assign(answer_share=np.nan))
+    assert f"{guesses} 100 evaluation examples" in text
+
+
 def pruning(**columns: Any) -> list[str]:
     return of("ablate", pruning=ablation_tables()["pruning"].assign(**columns))
 
