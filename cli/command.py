@@ -33,7 +33,8 @@ Plan = Callable[[Any, Screen, Path | None], None]
 _HELP_ALL = "help_all"
 _PROGRAM_VALUES = "headlens.program"  # where options of the program are kept that were given
 _ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
-_TYPED, _FILE = "COMMANDLINE", "DEFAULT_MAP"  # how Typer calls the source of values that are typed, or come from a file
+# How Typer calls the source of values that are typed, come from a file, or are defaults.
+_TYPED, _FILE, _DEFAULTS = "COMMANDLINE", "DEFAULT_MAP", "DEFAULT"
 # The last line of the help of every command.
 ALSO = "--help-all shows every option, and headlens --help those of every command."
 _DEFAULT = " (default: "
@@ -265,6 +266,9 @@ def with_options(
                         "Leave --out and --overwrite out, or leave --resume out.",
                     )
                 values |= {"out": resumed, "resume": True}
+            # What a command does where nothing is said may depend on other options.
+            silent = {name for name in values if getattr(context.get_parameter_source(name), "name", "") == _DEFAULTS}
+            values = {name: value for name, value in values.items() if name not in silent or name == "out"}
             request = declared.request({**grouped, **values, **typed})
             if terminal_values["dry_run"]:
                 (plan or show_plan)(request, screen, resumed)

@@ -28,48 +28,45 @@ def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) ->
     from headlens.planning.plan import plan_of
 
     recipe = requested_recipe(request)[0]
-    rows, plans, models = [], dict[str, dict[str, Any]](), dict[str, str]()
+    plans, models = dict[str, dict[str, Any]](), dict[str, str]()
+    screen.show(f"{recipe.name}: {recipe.title}")
     missing = missing_of(recipe.steps)
     for step in recipe.steps:
         options = step.filled({name: name for name in models}, models)
+        plan: dict[str, Any] = {"plan": step.command, "seconds": None, "bytes": None, "notes": []}
         with screen.status(f"planning {step.name}"):
             try:
                 declared = commands()[step.command]
                 values = declared.by_field(options, f"{recipe.name}.toml")
                 declared.refuse_trust(values, f"{recipe.name}.toml")
-                plan = plan_of(declared.request(values)).summary()
+                step_request = declared.request(values)
+                plan = plan_of(step_request).summary() if request.thorough else plan
             except ModelError:
                 # Its weights may be on the hub alone: the needs of other steps are shown nevertheless.
                 model = Step(step.name, step.command, step.why, options).model
                 missing[step.name] = f"the model {model}, which is not on this machine"
-                plan = {"plan": step.command, "seconds": None, "bytes": None, "notes": []}
             except HeadlensError as error:
                 error.add_note(f"That is in step {step.name} of {recipe.name}.")
                 raise
         plans[step.name] = {**plan, "needs": missing.get(step.name)}
         # What a step would leave has the shape of what it begins with.
         models[step.name] = Step(step.name, step.command, step.why, options).model or "demo"
-        rows.append(
-            {
-                "step": step.name,
-                "what": step.why,
-                "command": step.command,
-                "time (approx.)": _time_text(plan),
-                "memory (approx.)": "unknown" if plan["bytes"] is None else size_text(plan["bytes"]),
-                "cannot run here: needs": missing.get(step.name),
-            }
-        )
-    screen.table(f"{recipe.name}: {recipe.title}", rows)
+        memory = "unknown" if plan["bytes"] is None else size_text(plan["bytes"])
+        cost = f"; time about {_time_text(plan)}, memory about {memory}" * request.thorough
+        needs = f"; cannot run here: needs {missing[step.name]}" if step.name in missing else ""
+        screen.show(f"- {step.name} ({step.command}): {step.why}{cost}{needs}")
     notes = [f"{name}: {note}" for name, plan in plans.items() for note in plan["notes"]]
     seconds = [plan["seconds"] for plan in plans.values()]
     total = None if None in seconds else sum(seconds)
-    if total is None:
+    if not request.thorough:
+        in_all = "--thorough also times a batch of every step, for time and memory"
+    elif total is None:
         in_all = "How long the whole recipe takes depends on data that is not available here"
     else:
         in_all = f"{duration(total)} in all"
     device = next((f", on {plan['device']}" for plan in plans.values() if "device" in plan), "")
     screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}{device}."])
-    words = [word for word in sys.argv[1:] if word != "--dry-run"]
+    words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--thorough")]
     screen.finish({"paper": recipe.name, "seconds": total, "steps": plans}, [], shlex.join(["headlens", *words]))
 
 

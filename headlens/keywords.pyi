@@ -216,6 +216,7 @@ class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOption
     zero_scores: bool | None
     seeds: Whole | None
     controls: bool | None
+    thorough: bool | None
     also_on: Texts | None
     predict: Texts | None
     margin: Number | None
@@ -274,6 +275,7 @@ class Report(Resumed, OutputOptions, total=False):
 
 class Reproduce(Resumed, OutputOptions, total=False):
     scale: Literal["small", "card", "full"] | None
+    thorough: bool | None
 
 class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingOptions, total=False):
     parser: Text | None
@@ -281,6 +283,7 @@ class Sparsefinder(Resumed, CorpusOptions, ModelOptions, OutputOptions, ReadingO
     dev_target: Text | None
     dev_share: Number | None
     attention: Text | None
+    thorough: bool | None
     windows: Wholes | None
     thresholds: Numbers | None
     groups: Wholes | None

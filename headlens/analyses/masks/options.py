@@ -49,6 +49,8 @@ PAPER = {
     "bigbird": (93.2, 93.9),
     "star": (96.1, 96.9),
 }
+# Of these, those with the least, a middling and the largest share masked: trained under where nothing is named.
+FEW = ("strided", "longformer", "star")
 PAPER_LENGTH = 128
 LONGEST = 2048
 # What a grid calls the degrees, and what the pattern does.
@@ -246,9 +248,16 @@ class StudyRequest(Checked):
     )
     controls: bool = option(
         True,
-        "Also train each without the diagonal, and full attention with the same number of random positions masked.",
+        "Also train each without the diagonal, and full attention with the same number of random positions masked; "
+        "where nothing is named to train under, only with --thorough.",
         STUDY,
         flags=("--controls/--no-controls",),
+    )
+    thorough: bool = option(
+        False,
+        "Where nothing is named to train under: all patterns of the SparseBERT paper instead of three, and the "
+        "controls of --controls.",
+        STUDY,
     )
     also_on: tuple[str, ...] = option((), ALSO_ON)
     predict: tuple[str, ...] = option((), PREDICTED, group="data-args", excludes="graph")

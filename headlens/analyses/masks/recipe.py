@@ -11,7 +11,7 @@ import pandas as pd
 
 from headlens.analyses.masks.cases import MaskCase, cases
 from headlens.analyses.masks.degree_tables import degree_effects
-from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, parse_grid
+from headlens.analyses.masks.options import FEW, PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import PREDICTIONS, MaskStudy
 from headlens.attention_masks.attention_mask import FILE, PatternMask
@@ -31,6 +31,10 @@ _PARAMETERS = (
     "The paper does not give the parameters. Those shown reproduce its sparsities to the last digit, except for "
     "longformer, where no window without gaps does so, and bigbird, whose keys are drawn at random."
 )
+_SHORT = (
+    f"Nothing was named to train under: {len(FEW)} of the paper's {len(PAPER)} patterns were, and whether the diagonal "
+    "matters was not asked. --thorough trains under all, without the diagonal, and with random positions instead, too."
+)
 
 
 def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
@@ -38,12 +42,14 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
 
     Args:
         study: what is trained under masks.
-        patterns: in words; none for those of the SparseBERT paper, unless there is something else to train under.
+        patterns: in words; none for those of the SparseBERT paper, unless there is something else to train under: few
+            of them, and no controls, unless the study is thorough.
     """
     first = study.training.seed
     seeds = tuple(range(first, first + study.seeds))
     grid = parse_grid(study.grid) if study.grid is not None else ()
-    defaults = () if patterns or grid or study.names_cases else tuple(PAPER)
+    named = patterns or grid or study.names_cases
+    defaults = () if named else tuple(PAPER) if study.thorough else FEW
     trained = [*map(parse_named_mask, (*patterns, *grid, *defaults)), *study.masks]
     trained += [*(TextGraph(text.strip()) for text in study.graph), *study.degrees.masks, *study.spans.masks]
     if study.zero_scores:
@@ -53,7 +59,8 @@ def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
                 "--mask-rules zero-scores: no mask is given to which it could apply.", "Name one with --pattern."
             )
         trained += zeroed
-    planned = cases(trained, study.layers or (None,), seeds, study.removed, controls=study.controls)
+    controls = study.controls and bool(named or study.thorough)
+    planned = cases(trained, study.layers or (None,), seeds, study.removed, controls=controls)
     return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]
 
 
@@ -107,13 +114,16 @@ def _trained(
     others = {f"what is held out of {task.name}": held for task, held in further}
     others |= {f"the test set of {name}": rows for name, rows in test_sets.items()}
     run.depend_on(None, {name: fingerprint(part.examples) for name, part in others.items()})
-    chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
+    patterns = tuple(text.strip() for text in request.pattern)
+    chosen = study_cases(study, patterns)
     tests = len(chosen) // study.seeds - 1
     tables, notes = MaskStudy(run, opened, study, request.length, tests, test_sets).tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."
-    return tables, [updates, *notes], facts
+    few = not study.thorough and {str(case.mask) for case in chosen} == {str(FULL_ATTENTION), *FEW}
+    short = [_SHORT] * (few and not study.names_cases)
+    return tables, [*short, updates, *notes], facts
 
 
 def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:

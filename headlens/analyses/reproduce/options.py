@@ -25,6 +25,9 @@ class ReproduceRequest:
         replaces={"small": "--scale small"},
     )
     show: bool = option(False, "Print the recipe, as a starting point for a file of your own.", OUTPUT)
+    thorough: bool = option(
+        False, "With --dry-run: also time and memory of every step, from a batch of its model.", OUTPUT
+    )
     place: OutputOptions = field(default_factory=OutputOptions)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, numbers, whole_numbers
-from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, Checked, CommandOptions, flag_of, option
+from headlens.options import CORPUS, DEMO, MODEL, TASK, BleuTokenizer, Checked, CommandOptions, build, flag_of, option
 from headlens.shared_options import OutputOptions
 
 if TYPE_CHECKING:
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 _PROJECTIONS, _GRAPHS, _EXAMPLES = "Projections", "Graphs", "Heads on a sentence"
 _WHOLE_NUMBERS: dict[str, Any] = {"panel": _GRAPHS, "metavar": "LIST", "parse": whole_numbers}
+# What is tried where nothing is named, and --thorough not given; and so much of bundled data is read.
+SENTENCES, EXAMPLES = 300, 100
+SHORT: dict[str, Any] = {
+    "windows": (0, 3, 9, 27),
+    "thresholds": (1.0, 2.5, 5.0),
+    "groups": (2, 8, 20),
+    "points": 2,
+}
 _CLUSTERS = 8  # that parts of speech are counted in, where nothing is said
 
 
@@ -48,14 +56,14 @@ class ParameterGrid(Checked):
         (0, *range(1, 28, 2)),
         "Window sizes in keys, including the query's own position: odd numbers, 0 for no window; 3 is what --mask "
         "window:1 has, one key to each side.",
-        shown="0 and the odd numbers to 27",
+        shown="0,3,9,27",
         **_WHOLE_NUMBERS,
     )
     thresholds: tuple[float, ...] = option(
         tuple(0.5 * n for n in range(1, 11)),
         "Distance thresholds below which a pair is predicted.",
         _GRAPHS,
-        shown="0.5 to 5 in steps of 0.5",
+        shown="1,2.5,5",
         metavar="LIST",
         parse=numbers,
         at_least=0,
@@ -63,7 +71,7 @@ class ParameterGrid(Checked):
     groups: tuple[int, ...] = option(
         tuple(range(2, 21, 2)),
         "Numbers of clusters, buckets, hashes, global tokens and random keys to try; even numbers.",
-        shown="even numbers from 2 to 20",
+        shown="2,8,20",
         **_WHOLE_NUMBERS,
     )
     block_size: int | None = option(
@@ -172,6 +180,7 @@ class MetricOptions(Checked):
         "Number of points on each method's curve at which the task is evaluated.",
         TASK,
         metavar="N",
+        shown="2",
         at_least=1,
         group="methods",
     )
@@ -263,6 +272,13 @@ class SparsefinderRequest(Checked):
         metavar="NAME",
         shown="the model's own; for the demo model entmax15",
     )
+    thorough: bool = option(
+        False,
+        "Where they are not named: the paper's windows (0 and the odd numbers to 27), thresholds (0.5 to 5 in steps of "
+        "0.5) and groups (even numbers from 2 to 20), four points of each curve on the task instead of two, and all of "
+        f"bundled data instead of {SENTENCES} sentences and {EXAMPLES} examples.",
+        _GRAPHS,
+    )
     grid: ParameterGrid = field(default_factory=ParameterGrid)
     fit: FitOptions = field(default_factory=FitOptions)
     clusters: int | None = option(
@@ -280,6 +296,17 @@ class SparsefinderRequest(Checked):
     figures: bool = option(True, common.FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
+    @classmethod
+    def from_options(cls, values: Mapping[str, Any]) -> SparsefinderRequest:
+        """Returns the request for the values of options by name; what is not named is short unless it is thorough.
+
+        Raises:
+            OptionError: for a value that cannot be meant.
+        """
+        few = {**SHORT, "limit": SENTENCES} if values.get("corpus", DEMO) == DEMO else SHORT
+        short = {} if values.get("thorough") else {n: v for n, v in few.items() if values.get(n) is None}
+        return build(cls, {**values, **short})
+
     def __post_init__(self) -> None:
         from headlens.attention.normalizers import parse_normalizer
 
@@ -291,6 +318,17 @@ class SparsefinderRequest(Checked):
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
 
     @property
+    def tried_few(self) -> bool:
+        """Whether anything is only tried in part, as nothing was said of it."""
+        tried = vars(self.grid) | vars(self.metric)
+        return not self.thorough and any(tried[name] == few for name, few in SHORT.items())
+
+    @property
+    def examples(self) -> int | None:
+        """Most examples of a task that was not named, from bundled data; None for all."""
+        return None if self.thorough or self.metric.task != "auto" else EXAMPLES
+
+    @property
     def counted_clusters(self) -> int:
         """Number of clusters for parts of speech: `--methods clusters`, or the one of `--groups` nearest to 8."""
         return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
@@ -300,5 +338,6 @@ COMMAND = CommandOptions(
     "sparsefinder",
     (SparsefinderRequest,),
     "run_sparsefinder",
+    SparsefinderRequest.from_options,
     first=("corpus", "parser", "dev", "attention", "windows", "thresholds", "groups", "task", "data", "device"),
 )

@@ -63,7 +63,8 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         hashes = {"the corpus": summary.sha256, "the held-out data": held_out_summary.sha256}
         pairs, offline = next(iter(corpus)).target is not None, request.model_options.offline
         counts = SourceCounts()
-        opened = opened_task(request.metric, loaded, held_out, counts, pairs=pairs, offline=offline)
+        few = request.examples
+        opened = opened_task(request.metric, loaded, held_out, counts, pairs=pairs, offline=offline, limit=few)
         if opened is not None:
             notes += left_out_notes(counts, opened[1].name, None)
             check_head(loaded, opened[0])
@@ -85,6 +86,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         dev = held_out.name if request.dev else None
+        notes += [_FEW] * request.tried_few
         notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
         notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None
@@ -102,6 +104,12 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         }
         run.folder.finish({**facts, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes, ("areas",))
+
+
+_FEW = (
+    "What was not named was tried in few sizes, on a part of the bundled data: curves are coarse, the best of a method "
+    "may be missed, and intervals are wide. --thorough tries all sizes of the paper on all data."
+)
 
 
 def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:

@@ -237,6 +237,7 @@ def opened_task(
     *,
     pairs: bool,
     offline: bool,
+    limit: int | None = None,
 ) -> tuple[Task, MemoryExamples] | None:
     """Finds the task and its examples; None for no task.
 
@@ -250,6 +251,7 @@ def opened_task(
         counts: filled with what is left out of the examples.
         pairs: whether they have translations.
         offline: never ask the hub.
+        limit: most examples of a task that the held-out sentences are not the data of; None for all.
 
     Raises:
         OptionError: if there is no such task.
@@ -261,7 +263,7 @@ def opened_task(
     if name in _TEXT and not (options.data or options.labels):
         task = Translation(tokenizer=options.bleu_tokenizer) if name == "translation" else find_task(name).task
         return task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
-    data = build(TaskData, {**vars(options), "task": name})
+    data = build(TaskData, {**vars(options), "task": name, "limit": limit})
     task, source = open_examples(data, offline=offline, known=classifier_names(loaded))
     return task, gather(source, counts)
 
