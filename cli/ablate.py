@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headlens.errors import counted
+from headlens.tasks.task_options import DEFAULT_TASK
 
 from .command import analysis
+from .next_steps import next_step
 from .screen import Screen, bounds
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ _EXACT = (
 
 
 @analysis("Analyses")
-def ablate(run: Any, _: Any, screen: Screen) -> None:
+def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     """Measure what a task loses without each attention head, and with many heads pruned.
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
@@ -91,6 +93,26 @@ def ablate(run: Any, _: Any, screen: Screen) -> None:
         several = (group.groupby(["strategy", "n_pruned"]).size() > 1).any()
         remark = "Of random orders: their mean, and their range in place of an interval." if several else None
         screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark)
+    return _following(run, request)
+
+
+def _following(run: Any, request: Any) -> str | None:
+    """Cutting out the largest set of heads that is not needed, or pruning while the task is learned."""
+    if len(request.models) > 1:
+        return None
+    if "pruning" not in run.tables:
+        task = str(run.tables["ablation"]["task"].iloc[0])
+        words = ["--task", "translation" if task == "translation-loss" else task] if task != DEFAULT_TASK else []
+        return next_step("prune", request, request.models[0], *words, without=("task",))
+    from headlens.statistics.non_inferiority import NOT_NEEDED
+
+    sets = run.tables["pruning"]
+    sets = sets[(sets["verdict"] == NOT_NEEDED) & (sets["strategy"] != "random")]
+    if sets.empty:
+        return None
+    row = sets.loc[sets["n_pruned"].idxmax()]
+    rows = ["--where", f"strategy={row['strategy']},n_pruned={row['n_pruned']}"]
+    return next_step("compact", request, request.models[0], "--from", str(run.folder / "pruning.csv"), *rows)
 
 
 def _known(number: Any, form: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Any
 
 from .command import analysis
+from .next_steps import next_step
 from .screen import Screen
 
 
@@ -16,6 +16,5 @@ def attend(run: Any, request: Any, _: Screen) -> str:
     Arguments with a space are sentences. Examples: headlens attend "The cat that I saw sleeps." ·
     headlens attend bert-base-uncased "One sentence." "Another one." --without encoder.2.8
     """
-    same = [*request.mask.as_options(), *request.model_options.as_options()]
-    classify = shlex.join(["headlens", "classify", request.model, *same])
+    classify = next_step("classify", request, request.model)
     return f"open {run.folder / 'attention.html'} in a browser, or {classify}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .command import command
+from .next_steps import next_step
 from .relevance import show_relevance
 from .screen import Screen
 
@@ -84,6 +85,8 @@ def classify(request: Any, screen: Screen) -> None:
     first = heads[heads["model"] == heads["model"].iloc[0]]
     # Without a translation the maps would be those of the encoder alone.
     translation = ["--target-text", "Its translation."] * bool((first["stack"] == "cross").any())
-    same = [*request.mask.as_options(), *request.model_options.as_options()]
-    attend = shlex.join(["headlens", "attend", request.models[0], "A sentence of yours.", *translation, *same])
-    screen.finish(run.summary(), run.files, f"{report}, or {attend}")
+    attend = next_step("attend", request, request.models[0], "A sentence of yours.", *translation)
+    # Relevance is of one model, and of all of a corpus.
+    single = len(request.models) == 1 and request.shard is None and request.merge == ()
+    relevance = [next_step("relevance", request, request.models[0])] * single
+    screen.finish(run.summary(), run.files, ", or ".join([*relevance, report, attend]))

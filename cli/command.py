@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import MISSING, dataclass, replace
 from functools import wraps
@@ -22,8 +22,9 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from headlens.analyses.commands import commands
 from headlens.errors import OptionError, of_readable_length
 from headlens.nested_text import parse_toml
-from headlens.options import GROUPS, OUTPUT, CommandOptions, DeclaredOption, Option, without_none
+from headlens.options import CORPUS, GROUPS, OUTPUT, TASK, CommandOptions, DeclaredOption, Option, without_none
 from headlens.shared_options import FIGURES, OFFLINE
+from headlens.tasks.task_options import AUTO, ON_TEXT
 from headlens.visible_text import visible_text
 
 from .config import GROUPED, load_config, load_run
@@ -33,6 +34,10 @@ Plan = Callable[[Any, Screen, Path | None], None]
 _HELP_ALL = "help_all"
 _PROGRAM_VALUES = "headlens.program"  # where options of the program are kept that were given
 _ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
+# What names the same: of texts the first, of examples the second.
+_SAME = (("corpus", "data"), ("column", "text"), ("dev", "dev_data"))
+_OF_DATA = (CORPUS, TASK)  # panels
+_ALSO_CALLED = dict(_SAME) | {second: first for first, second in _SAME}
 # How Typer calls the source of values that are typed, come from a file, or are defaults.
 _TYPED, _FILE, _DEFAULTS = "COMMANDLINE", "DEFAULT_MAP", "DEFAULT"
 # The last line of the help of every command.
@@ -97,6 +102,7 @@ class ListsOnce(_OfProgram, TyperCommand):
             _show_help(ctx)
         this = commands().get(self.name or "")
         declarations = {} if this is None else this.options
+        args = [_known_word(word, declarations) for word in args]
         try:
             values, _, given = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:
@@ -145,6 +151,34 @@ class ListsOnce(_OfProgram, TyperCommand):
                             parameter.help.replace(".", f" ({', '.join(get_args(kind))}).", 1),
                         )
         super(ListsOnce, shown).format_help(ctx, formatter)
+
+
+def _known_word(word: str, options: Mapping[str, DeclaredOption]) -> str:
+    """Returns an option that names data as the command calls it: `--corpus` of `ablate` is `--data`."""
+    written, equals, value = word.partition("=")
+    name = written.removeprefix("--").replace("-", "_")
+    other = _ALSO_CALLED.get(name, "") if written.startswith("--") and name not in options else ""
+    if not {"corpus", "data"} & options.keys() or other not in options or options[other].option.panel not in _OF_DATA:
+        return word
+    return f"--{other.replace('_', '-')}{equals}{value}"
+
+
+def _named_by_task(options: Mapping[str, DeclaredOption], values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values in which data of a command that learns from texts or examples is called as its task calls it."""
+    task = values.get("task")
+    if not {"corpus", "data", "dev_data"} <= options.keys() or task in (None, AUTO):
+        return values
+    wrong = ("data", "text", "dev_data") if task in ON_TEXT else ("corpus", "column", "dev")
+    moved = {name: values[name] for name in wrong if values.get(name)}
+    # Several files or columns are a matter of examples alone.
+    lists = [value for value in moved.values() if isinstance(value, list) and len(value) > 1]
+    if lists or any(values.get(_ALSO_CALLED[name]) for name in moved):
+        return values
+    values = {name: value for name, value in values.items() if name not in moved}
+    for name, value in moved.items():
+        single, other = value[0] if isinstance(value, list) else value, _ALSO_CALLED[name]
+        values[other] = [single] if options[other].repeated else single
+    return values
 
 
 def program_values(ctx: Any) -> dict[str, Any]:
@@ -269,7 +303,7 @@ def with_options(
             # What a command does where nothing is said may depend on other options.
             silent = {name for name in values if getattr(context.get_parameter_source(name), "name", "") == _DEFAULTS}
             values = {name: value for name, value in values.items() if name not in silent or name == "out"}
-            request = declared.request({**grouped, **values, **typed})
+            request = declared.request({**grouped, **_named_by_task(declared.options, values), **typed})
             if terminal_values["dry_run"]:
                 (plan or show_plan)(request, screen, resumed)
             else:

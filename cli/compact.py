@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from .command import analysis
+from .next_steps import next_step
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def _with_interval(value: float, low: float, high: float, form: str) -> str:
 
 
 @analysis("Models")
-def compact(run: Any, _: Any, screen: Screen) -> str:
+def compact(run: Any, request: Any, screen: Screen) -> str:
     """Cut attention heads out of a model: a smaller, faster checkpoint, equal to the model with these heads at 0.
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
@@ -45,4 +45,4 @@ def compact(run: Any, _: Any, screen: Screen) -> str:
         )
     screen.table(f"{table['model'].iloc[0]} before and after", rows)
     screen.notes([f"Self-check against the model with these heads at 0: {run.difference}."])
-    return shlex.join(["headlens", "classify", str(run.folder)])
+    return next_step("classify", request, str(run.folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from headlens.options import CommandOptions
 
 from .command import ALSO, COMMANDS, CommandEntry, Folder, ListsOnce, program_values, with_options
+from .next_steps import next_step
 from .screen import Screen
 
 
@@ -50,9 +50,7 @@ def check(request: Any, screen: Screen) -> None:
     screen.table("Attention", [vars(s) for s in facts.stacks])
     screen.table("Weights", [vars(p) for p in facts.parts])
     screen.notes(facts.notes)
-    screen.finish(
-        facts.as_json(), [], shlex.join(["headlens", "classify", request.model, *request.model_options.as_options()])
-    )
+    screen.finish(facts.as_json(), [], next_step("classify", request, request.model))
 
 
 def _build() -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .command import analysis
+from .next_steps import next_step
 from .screen import Screen, bounds
 
 if TYPE_CHECKING:
@@ -13,12 +15,21 @@ if TYPE_CHECKING:
 
 
 @analysis("Analyses")
-def relevance(run: Any, _: Any, screen: Screen) -> None:
+def relevance(run: Any, request: Any, screen: Screen) -> str:
     """Measure what every attention head contributes to the output, by layer-wise relevance propagation.
 
     Example: headlens relevance ./my-classifier --corpus dev.tsv --column sentence --relevance-target class:positive
     """
+    from headlens.corpora.sources import is_text
+
     show_relevance(run.tables, screen)
+    stacks, pairs = set(run.tables["relevance"]["stack"]), request.corpus_options.target is not None
+    is_lines = Path(request.corpus).is_file() and is_text(request.corpus)
+    # What the head is worth: of a decoder's own text and of translations; else on what comes with headlens.
+    data = ["--data", request.corpus] if (stacks == {"decoder"} or pairs) and is_lines else []
+    task = ["--task", "translation-loss"] if data and pairs else []
+    without = () if data else ("target", "limit", "skip_broken")
+    return next_step("ablate", request, request.model, *task, *data, without=without)
 
 
 def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:

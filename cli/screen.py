@@ -22,6 +22,8 @@ from rich.text import Text
 from headlens.runs.progress import LONG, Advance, Reporter
 from headlens.visible_text import visible_text
 
+from .next_steps import as_started
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -169,7 +171,7 @@ class Screen(Reporter):
                     endings.setdefault(file.stem, []).append(file.suffix.removeprefix("."))
             names = (f"{n}.{e[0]}" if len(e) == 1 else f"{n}.{{{','.join(e)}}}" for n, e in endings.items())
             self.out.print(_line(f"  {folder}/ {'  '.join(names)}"))
-        self.out.print(_line(f"Next: {next_command}"))
+        self.out.print(_line(f"Next: {as_started(next_command)}"))
 
 
 def duration(seconds: float) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 from headlens.errors import counted
+from headlens.options import DEMO, declared_options
+from headlens.tasks.task_options import TaskData
 
 from .command import analysis
+from .next_steps import next_step
 from .screen import Screen, bounds
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ def train(run: Any, request: Any, screen: Screen) -> str:
 
     Example: headlens train bert-base-uncased --task sst2 --data train.tsv --dev-data dev.tsv
     """
-    from headlens.analyses.training.options import FineTuneRequest, TrainRequest
+    from headlens.analyses.training.options import FineTuneRequest
 
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
@@ -37,13 +39,14 @@ def train(run: Any, request: Any, screen: Screen) -> str:
             for row in part.to_dict("records")
         ]
         screen.table(f"{task} on {data}", lines)
-    following = ["headlens", "classify", str(run.folder / "model")]
-    if isinstance(request, FineTuneRequest) and request.dev_data is not None:
-        following = ["headlens", "ablate", str(run.folder / "model"), *request.data.as_options(request.dev_data)]
-    elif isinstance(request, TrainRequest) and request.corpus_options.target:
-        # Without them it would read sentences of the demo in what may be another language.
-        text, target = (
-            (request.dev, request.dev_target) if request.dev else (request.corpus, request.corpus_options.target)
-        )
-        following += ["--corpus", text, "--target", str(target)]
-    return shlex.join([*following, *request.mask.as_options()])
+    model = str(run.folder / "model")
+    if isinstance(request, FineTuneRequest):
+        if request.dev_data is None:
+            return next_step("classify", request, model, without=("limit",))
+        held_out = request.data.as_options(request.dev_data)
+        return next_step("ablate", request, model, *held_out, without=tuple(declared_options(TaskData)))
+    # Of a language model the text it learned, or was measured on: the demo may be in another language.
+    text, target = (request.dev, request.dev_target) if request.dev else (request.corpus, request.corpus_options.target)
+    read = ["--corpus", text] if text != DEMO else []
+    read += ["--target", str(target)] if target else []
+    return next_step("classify", request, model, *read, without=("corpus", "target", "split", "limit"))

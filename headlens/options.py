@@ -11,7 +11,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -526,6 +526,36 @@ def _held(options: Any) -> Iterator[tuple[DeclaredOption, Any]]:
             yield leaf, value
         else:
             yield from _held(value)
+
+
+def words_of(options: Any, among: Collection[str] | None = None) -> list[str]:
+    """Returns what options hold besides their defaults as words of a command line.
+
+    Args:
+        options: a dataclass of options, and of such dataclasses.
+        among: names of the options that the other command line has, as Python writes them; None for all.
+    """
+    words, grouped = list[str](), dict[str, list[str]]()
+    for declared, value in _held(options):
+        told = declared.option.help and declared.option.command_line and not declared.option.argument
+        if not told or value in (declared.default, None) or (among is not None and declared.name not in among):
+            continue
+        if declared.option.group:
+            name = declared.name_in_group
+            text = name if value is True else f"{name}={'false' if value is False else _as_typed(value)}"
+            grouped.setdefault(declared.option.group, []).append(text)
+        elif declared.is_switch:
+            words.append(declared.option.flags[0].split("/")[not value] if declared.option.flags else declared.flag)
+        else:
+            given = value if declared.repeated else (value,)
+            words += [word for part in given for word in (declared.flag, _as_typed(part))]
+    return words + [word for group, texts in grouped.items() for word in (f"--{group}", ",".join(texts))]
+
+
+def _as_typed(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(_as_typed, value))
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 def _fields(kind: type, instance: Any) -> Iterator[tuple[Field[Any], DeclaredOption, type | None]]:

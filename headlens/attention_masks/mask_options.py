@@ -88,16 +88,6 @@ class MaskOptions(Checked):
         """Whether the options ask for a mask, or for a control without the diagonal or as many random positions."""
         return self.mask is not None or self.no_diagonal or self.drop_random
 
-    def as_options(self) -> list[str]:
-        """Returns the same options as words of another command line."""
-        typed = [] if self.mask is None else ["--mask", self.mask]
-        rules = [] if self.keep is None else [f"keep={self.keep:.10g}", f"keep-order={self.keep_order}"]
-        rules += [] if self.layers is None else [f"layers={self.layers}"]
-        rules += ["drop-random"] * self.drop_random
-        rules += [f"mask-seed={self.mask_seed}"] if self.mask_seed else []
-        rules += ["no-diagonal"] * self.no_diagonal
-        return typed + ([MASK_RULES, ",".join(rules)] if rules else [])
-
 
 def read_layers(text: str | None, count: int = 0, flag: str = "--layers") -> tuple[int, ...] | None:
     """Reads numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None stands for all.

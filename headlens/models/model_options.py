@@ -54,18 +54,6 @@ class ModelOptions:
         False, "Run the Python code that comes with the model.", MODEL, group="trust", trusts=True
     )
 
-    def as_options(self) -> list[str]:
-        """Returns what decides how a model is read as words of another command line."""
-        languages = {"source-language": self.source_language, "target-language": self.target_language}
-        settings = {"revision": self.revision, **languages}
-        held = [f"{name}={value}" for name, value in settings.items() if value is not None]
-        held += [f"max-unknown={self.max_unknown:g}"] * (self.max_unknown != ModelOptions.max_unknown)
-        trusted = ["pickle"] * self.allow_pickle + ["remote-code"] * self.trust_remote_code
-        typed = [] if self.dtype == "auto" else ["--dtype", self.dtype]
-        for flag, values in (("--model-args", held), ("--trust", trusted)):
-            typed += [flag, ",".join(values)] if values else []
-        return typed + ["--offline"] * self.offline
-
 
 @dataclass(frozen=True)
 class CheckRequest:

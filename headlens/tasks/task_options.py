@@ -88,7 +88,7 @@ CLASS_TASKS = (
 )
 OWN_CLASSES = "classification"  # of data whose classes no task here has
 # Tasks of other kinds, which headlens.tasks.catalogue describes; it takes seconds to import.
-_ON_TEXT = ("mlm", "causal-lm", "translation", "translation-loss")
+ON_TEXT = ("mlm", "causal-lm", "translation", "translation-loss")
 _GLUE = tuple(task.name for task in CLASS_TASKS)
 _OF_LANGUAGE_MODELS = ("minimal-pairs", "cloze", "logit-difference")
 _ON_EXAMPLES = (
@@ -96,7 +96,7 @@ _ON_EXAMPLES = (
     *_OF_LANGUAGE_MODELS,
 )
 AUTO = "auto"  # what fits the model: causal-lm for decoders, else the bundled paraphrases
-TASK_NAMES = (AUTO, *_ON_TEXT, *_ON_EXAMPLES)
+TASK_NAMES = (AUTO, *ON_TEXT, *_ON_EXAMPLES)
 CHOICES = ("swag", "paraphrase", "minimal-pairs", "cloze")  # tasks that choose among candidates
 DEFAULT_TASK = "paraphrase"
 
@@ -152,7 +152,7 @@ class TaskData(Checked):
 
     task: str = option(
         AUTO,
-        f"{', '.join(_ON_TEXT)}, or a task with --data, such as sst2, squad or {OWN_CLASSES}; all of these: "
+        f"{', '.join(ON_TEXT)}, or a task with --data, such as sst2, squad or {OWN_CLASSES}; all of these: "
         f"{', '.join(_ON_EXAMPLES)}.",
         TASK,
         metavar="NAME",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from headlens.analyses.ablate.options import STRATEGIES
 from headlens.replay.modes import ReplacementMode
 from headlens.statistics.grid_smoothness import morans_i
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.skill import Skill
 
 Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
@@ -64,6 +66,19 @@ def run(headlens: Headlens, judge: str) -> Callable[..., Any]:
     Path("dev.tsv").write_text(table(), encoding="utf-8")
     data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 20)
     return lambda *more, models=(judge,): headlens("ablate", *models, *data, "--out", "run", *more)
+
+
+def test_heads_that_are_not_needed_are_cut_out_next(
+    run: Callable[..., Any], headlens: Headlens, judge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlens.analyses.ablate.pruning_experiment.skill_of", lambda *_: Skill(better=True))
+    done = run("--prune", 1, "--strategies", "ranked", "--margin", 0.99, "--device", "cpu")
+    following = shlex.split(done.out.partition("Next: ")[2])
+    cut = ["--from", "run/pruning.csv", "--where", "strategy=ranked,n_pruned=1"]
+    assert following == ["headlens", "compact", judge, *cut, "--device", "cpu"]
+    made = headlens(*following[1:], "--limit", 4, "--rounds", 2, "--out", "small")
+    assert made.code == 0, made.err
+    assert "Next: headlens classify small --limit 4 --device cpu" in " ".join(made.out.split())
 
 
 @pytest.mark.figures(blank=True)

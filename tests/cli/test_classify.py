@@ -62,8 +62,7 @@ def test_the_next_step_is_about_the_same_model_under_the_same_mask(headlens: Hea
     done = headlens(
         "classify", tiny_marian, "--corpus", "a.txt", "--target", "a.txt", "--mask", "window:3", "--out", "r"
     )
-    following = done.out.partition(", or headlens ")[2].split()
-    shown = " ".join(following)
+    shown = " ".join(done.out.rpartition(", or headlens ")[2].split())
     assert shown.startswith(
         f"attend {tiny_marian} 'A sentence of yours.' --target-text 'Its translation.' --mask window:3"
     )

@@ -242,8 +242,9 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
 @pytest.mark.parametrize(
     ("arguments", "messages"),
     [
-        (("--task", "sst2", "--corpus", "x.txt"), ("--corpus is not for --task sst2", "--data")),
-        (("--task", "sst2", "--dev", "x.txt"), ("--dev is not for --task sst2",)),
+        (("--task", "sst2", "--corpus", "x.txt"), ("x.txt: no such file",)),
+        (("--task", "sst2", "--data", "train.tsv", "--corpus", "x.txt"), ("--corpus is not for --task sst2", "--data")),
+        (("--task", "sst2", "--data", "train.tsv", "--dev", "x.txt"), ("x.txt: no such file",)),
         (("--task", "sst2", "--training-args", "bleu=3"), ("--training-args bleu is not for --task sst2",)),
         (
             ("--task", "sst2", "--training-args", "label-smoothing=0.2"),

@@ -68,7 +68,7 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
         "arrived at embeddings",
     ):
         assert words in done.out
-    assert "Next: headlens report run" in done.out
+    assert "Next: headlens ablate " in done.out
 
 
 def test_json_and_the_record(run: Callable[..., Any], tiny_bert: Path) -> None:

@@ -1,0 +1,111 @@
+"""What a command says to do next, on the same model and data: a study by pasting what is printed; names of data."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiers import rest_slow
+
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.commands import commands
+from headlens_cli.next_steps import as_started, next_step
+
+Headlens = Callable[..., Any]
+LINES = ["a cat sees the dog", "the dog sees a cat", "a dog chases the old cat", "the cat sleeps on a mat"]
+# Short runs, whatever they show.
+QUICK: dict[str, tuple[object, ...]] = {
+    "classify": ("--limit", 24),
+    "ablate": ("--replicates", 20),
+    "prune": ("--steps", 2, "--target-heads", 1, "--law", "most-runs=1"),
+}
+STEPS = ["classify", "relevance", "ablate", "prune", "report"]
+NEW = ("--steps", 2, "--model-args", "vocabulary=300", "--batch-tokens", 64)
+STARTS: dict[str, tuple[object, ...]] = {
+    "encoder": ("new:bert-1x2x16", "--corpus", "a.txt"),
+    "decoder": ("new:gpt2-1x2x16", "--corpus", "a.txt"),
+    "translation": ("new:marian-1x2x16", "--corpus", "a.txt", "--target", "b.txt"),
+}
+
+
+def said(out: str) -> list[str]:
+    """The first of the commands that are named as next ones, as words."""
+    return shlex.split(out.partition("Next: ")[2].split(", or ")[0])
+
+
+@pytest.mark.parametrize("kind", rest_slow(list(STARTS), ["decoder"]))
+def test_a_study_follows_what_is_printed(headlens: Headlens, kind: str) -> None:
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("\n".join(LINES * 8), encoding="utf-8")
+    done = headlens("train", *STARTS[kind], *NEW, "--out", "trained", "--device", "cpu")
+    model, data = str(Path("trained/model")), {"encoder": [], "decoder": ["a.txt"], "translation": ["a.txt", "b.txt"]}
+    for number, step in enumerate(STEPS):
+        assert done.code == 0, done.err
+        program, name, about, *words = said(done.out)
+        assert (program, name) == ("headlens", step)
+        if step == "report":
+            return
+        assert about == model
+        assert words[-2:] == ["--device", "cpu"] or "--device" in words
+        read = ["a.txt", "b.txt"] if step in ("classify", "relevance") and kind == "translation" else data[kind]
+        read = ["a.txt"] if step in ("classify", "relevance") and kind != "translation" else read
+        assert [word for word in words if word.endswith(".txt")] == read
+        done = headlens(name, about, *words, *QUICK.get(step, ()), "--out", f"step{number}")
+    pytest.fail("no report at the end")
+
+
+def test_what_was_typed_about_model_and_data_is_repeated() -> None:
+    values = {"models": ("m",), "corpus": "a b.txt", "column": "text", "limit": 5, "device": "cpu", "seed": 3}
+    request = commands()["classify"].request({**values, "source_language": "de", "batch_tokens": 9, "offline": True})
+    assert isinstance(request, ClassifyRequest)
+    words = shlex.split(next_step("relevance", request, "m"))
+    assert words[:3] == ["headlens", "relevance", "m"]
+    found = " ".join(words[3:])
+    for told in ("--corpus a b.txt", "--column text", "--limit 5", "--device cpu", "source-language=de", "--offline"):
+        assert told in found
+    assert "seed" not in found
+    assert "9" not in found
+    assert "--corpus" not in next_step("ablate", request, "m"), "examples of a task are something else"
+
+
+@pytest.mark.parametrize(
+    ("started", "first"),
+    [
+        ("headlens", "headlens"),
+        ("/somewhere/else/bin/headlens", "/somewhere/else/bin/headlens"),
+        ("a folder/bin/headlens", "'a folder/bin/headlens'"),
+        ("/x/headlens_cli/__main__.py", f"{shlex.quote(sys.executable)} -m headlens_cli"),
+    ],
+)
+def test_next_steps_are_written_as_the_program_was_started(
+    started: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [started, "classify"])
+    text = "headlens report 'headlens run', or open x in a browser, or headlens attend demo"
+    assert as_started(text) == f"{first} report 'headlens run', or open x in a browser, or {first} attend demo"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("ablate", "demo", "--corpus", "no.tsv", "--task", "sst2"), "no.tsv: no such file"),
+        (("ablate", "demo", "--corpus=no.tsv", "--task", "sst2", "--column", "a"), "no.tsv: no such file"),
+        (("classify", "demo", "--data", "no.conllu"), "no.conllu: no such file"),
+        (("relevance", "demo", "--data", "no.tsv", "--text", "a"), "no.tsv: no such file"),
+        (("probe", "demo", "--data", "no.conllu", "--dev-data", "no.conllu"), "no.conllu: no such file"),
+        (("train", "demo", "--task", "mlm", "--data", "no.txt"), "no.txt: no such file"),
+        (("prune", "demo", "--task", "mlm", "--data", "no.txt"), "no.txt: no such file"),
+        (("masks", "demo", "--task", "sst2", "--corpus", "no.tsv", "--column", "a"), "no.tsv: no such file"),
+        # What a command has no data of its own for is refused as before.
+        (("attend", "demo", "A cat.", "--column", "a"), "No such option: --column"),
+        (("sparsefinder", "--column", "a", "--data", "no.tsv"), "--data is given, but no task"),
+    ],
+)
+def test_data_is_understood_by_either_name(headlens: Headlens, words: tuple[str, ...], named: str) -> None:
+    refused = headlens(*words)
+    assert refused.code == 2
+    assert named in " ".join(refused.err.split())
