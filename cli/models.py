@@ -22,18 +22,32 @@ def models(
     """List the models headlens knows, or check one."""
     if ctx.invoked_subcommand is not None:
         return
-    from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
+    from headlens.attention.supported_models import (
+        FAMILIES,
+        UNSUPPORTED,
+        commands_by_family,
+        dispatching_model_types,
+    )
 
     screen = Screen(json=bool(program_values(ctx).get("json")), quiet=bool(program_values(ctx).get("quiet")))
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "example": f.example} for f in FAMILIES]
     screen.table("Tested with every release", rows)
+    told = commands_by_family()
+    if everything:
+        refused = {name: [c for c, reason in by.items() if reason] for name, by in told.items()}
+        families = [
+            {"family": name, "refused by": "all commands" if len(by) == len(told[name]) else ", ".join(by)}
+            for name, by in refused.items()
+        ]
+        screen.table(f"Commands that refuse a family, of {len(next(iter(told.values())))} tried with each", families)
     screen.show(f"Refused, because they compute attention themselves: {', '.join(UNSUPPORTED)}.")
     types = dispatching_model_types() if everything else []
     if everything:
         screen.show(f"\nAll {len(types)} model types that use transformers' attention registry:", " ".join(types))
     else:
         screen.show("Many more work (--all lists them).")
-    screen.finish({"tested": rows, "refused": UNSUPPORTED, "types": types}, [], "headlens models check NAME")
+    summary = {"tested": rows, "refused": UNSUPPORTED, "types": types, "commands": told}
+    screen.finish(summary, [], "headlens models check NAME")
 
 
 def check(request: Any, screen: Screen) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from headlens.metrics.metric_column import MetricColumn
     from headlens.models.loading import LoadedModel, load
     from headlens.models.model_options import ModelOptions
+    from headlens.pages.attention_page import attention_page
     from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
     from headlens.relevance_propagation.relevance_options import RelevanceOptions
     from headlens.relevance_propagation.relevance_session import RelevanceSession
@@ -91,6 +92,7 @@ _HOMES = {
     "metrics.metric_column": ("MetricColumn",),
     "models.loading": ("LoadedModel", "load"),
     "models.model_options": ("ModelOptions",),
+    "pages.attention_page": ("attention_page",),
     "relevance_propagation.head_relevance": ("HeadRelevances", "head_relevance"),
     "relevance_propagation.relevance_options": ("RelevanceOptions",),
     "relevance_propagation.relevance_session": ("RelevanceSession",),
@@ -112,7 +114,8 @@ __all__ = [
     "EvaluationOptions", "Example", "Examples", "GateOptions", "Head", "HeadGates", "HeadRelevances", "HeadTable",
     "HeadlensError", "LoadedModel", "MaskEdit", "Metric", "MetricColumn", "ModelOptions", "Observer", "Pruned",
     "RelevanceOptions", "RelevanceSession", "Result", "Sentence", "Site", "Statistics", "StochasticGates",
-    "Thresholds", "Tokens", "TrainingSet", "Word", "ablate", "ablate_heads", "attach_edit", "attend", "check_model",
+    "Thresholds", "Tokens", "TrainingSet", "Word", "ablate", "ablate_heads", "attach_edit", "attend", "attention_page",
+    "check_model",
     "classify", "classify_heads", "collect_attention", "compact", "compact_model", "evaluate", "find_sites",
     "head_relevance", "load", "masks", "open_corpus", "open_task", "paired_comparison", "probe", "prune",
     "relevance", "report", "reproduce", "sparsefinder", "train", "train_dam", "train_gates",

@@ -18,7 +18,7 @@ from headlens.analyses.report.registry import report_of
 from headlens.errors import OptionError
 from headlens.files import output_errors
 from headlens.findings.verdicts import skill_first
-from headlens.pages.attention_page import attention_page
+from headlens.pages.attention_page import page_of_view
 from headlens.pages.command_report import CommandReport
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -143,7 +143,7 @@ class Result:
         ]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]
         if (view := self._report.attention(self._recorded)) is not None and not tables:
-            page = escape(attention_page(f"Attention of {' and '.join(view.states)}", view))
+            page = escape(page_of_view(f"Attention of {' and '.join(view.states)}", view))
             # Of an origin of its own, in which scripts see nothing of the notebook.
             frame = 'sandbox="allow-scripts" style="width: 100%; height: 48rem; border: 0"'
             return "".join([*parts, f'<iframe title="{title}" {frame} srcdoc="{page}"></iframe>'])

@@ -62,6 +62,7 @@ NAMES = [
     "ablate_heads",
     "attach_edit",
     "attend",
+    "attention_page",
     "check_model",
     "classify",
     "classify_heads",

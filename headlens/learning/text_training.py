@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.attention.sites import is_decoder_only
+from headlens.attention.sites import find_sites, is_decoder_only
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.encoded_corpus import UnknownTokens
 from headlens.corpora.encoding import SentenceEncoder
@@ -60,10 +60,12 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
     Raises:
         ModelError: if it has no tokenizer.
         OptionError: if it cannot learn the task.
+        UnsupportedModelError: if that cannot be told, as its attention is hidden from headlens.
     """
     tokenizer = tokenizer_of(loaded)
     suited = text_task_of(loaded.model)
     if options.task != suited:
+        find_sites(loaded.model)  # refuses models of which it is not known whether they are decoders
         raise OptionError(
             f"--task {options.task} needs {_FITTING[options.task]}; {loaded.name} is {_FITTING[suited]}.",
             f"Give another model, or --task {suited}.",

@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from headlens.errors import counted
+from headlens.errors import OptionError, counted
 from headlens.pages.head_cards import SentenceMap
 from headlens.pages.self_contained import LARGE_PAGE, script_data, self_contained_page, template_part
 from headlens.visible_text import visible_text
 
 LARGEST = 50_000_000  # bytes of weights on a page; a browser is slow to open more
 _HERE = "headlens.pages"
+_ROUNDING = 1e-3  # of half precision
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,41 @@ def size_notes(page: str, view: AttentionView) -> list[str]:
     return [f"attention.html is {size / 1e6:.1f} MB{shortened}: fewer or shorter sentences give a smaller page."]
 
 
-def attention_page(title: str, view: AttentionView, measuring: Mapping[str, int] | None = None) -> str:
+def attention_page(
+    tokens: Sequence[str], weights: Any, keys: Sequence[str] | None = None, *, stack: str = "encoder", title: str = ""
+) -> str:
+    """Returns the interactive page of `headlens attend` for attention weights of one's own, as HTML.
+
+        page = headlens.attention_page(tokens, torch.stack(outputs.attentions)[:, 0])
+        Path("mine.html").write_text(page, encoding="utf-8")
+
+    Args:
+        tokens: labels of the queries.
+        weights: (layers, heads, query, key), (heads, query, key) of one layer, or (query, key) of one head, as an
+            array or a tensor; NaN for a head that is not there.
+        keys: labels of the keys; None where these are the queries.
+        stack: what the heads are called: encoder, decoder or cross.
+        title: of the page; empty for the tokens.
+
+    Raises:
+        OptionError: if the shape is none of these or does not fit the tokens, or a weight is below 0 or above 1.
+    """
+    array = np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
+    labels = list(tokens), list(tokens if keys is None else keys)
+    if not 2 <= array.ndim <= 4 or array.shape[-2:] != tuple(map(len, labels)) or not array.size:
+        raise OptionError(
+            f"The weights have the shape {array.shape}, and there are {len(labels[0])} x {len(labels[1])} labels.",
+            "Give (layers, heads, query, key), (heads, query, key) or (query, key), and a label for each.",
+        )
+    if np.nanmin(array, initial=0) < 0 or np.nanmax(array, initial=0) > 1 + _ROUNDING:
+        raise OptionError("Attention weights are from 0 to 1, and these are not.", "Give them after the softmax.")
+    text = title or " ".join(labels[0])
+    whole = array[(None,) * (4 - array.ndim)]
+    view = AttentionView([title or "attention"], [SentenceMap(text, stack, *labels, whole, text)])
+    return page_of_view(text, view)
+
+
+def page_of_view(title: str, view: AttentionView, measuring: Mapping[str, int] | None = None) -> str:
     """Returns a page of its own with the view, as HTML.
 
     Args:

@@ -10,7 +10,7 @@ from typing import cast
 
 from transformers import PreTrainedModel
 
-from headlens.attention.sites import is_decoder_only
+from headlens.attention.sites import find_sites, is_decoder_only
 from headlens.corpora.sources import READERS, TREEBANKS, is_text
 from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
@@ -96,9 +96,14 @@ def open_examples(
 
 
 def suited_data(data: TaskData, model: PreTrainedModel) -> TaskData:
-    """Returns the data with the task that fits a model, where the task is `auto`."""
+    """Returns the data with the task that fits a model, where the task is `auto`.
+
+    Raises:
+        UnsupportedModelError: if that cannot be told, as the model's attention is hidden from headlens.
+    """
     if data.task != AUTO:
         return data
+    find_sites(model)
     return replace(data, task="causal-lm" if is_decoder_only(model) else DEFAULT_TASK)
 
 

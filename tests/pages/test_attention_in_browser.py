@@ -18,7 +18,7 @@ from headlens.analyses.attend.options import AttendRequest
 from headlens.analyses.attend.sentence_server import SentenceServer
 from headlens.analyses.attend.states import states_of
 from headlens.models.loading import LoadedModel
-from headlens.pages.attention_page import AttentionView, attention_page
+from headlens.pages.attention_page import AttentionView, page_of_view
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 
 pytestmark = pytest.mark.slow
@@ -73,7 +73,7 @@ def look(new_context: Callable[..., Any], tmp_path: Path) -> Callable[..., Seen]
     def seen(shown: AttentionView | str, **how: Any) -> Seen:
         served = isinstance(shown, str)
         if not served:
-            (tmp_path / "page.html").write_text(attention_page("Attention", shown), encoding="utf-8")
+            (tmp_path / "page.html").write_text(page_of_view("Attention", shown), encoding="utf-8")
         address = shown if served else (tmp_path / "page.html").as_uri()
         found = Seen.at(address, new_context(offline=not served, **how))
         found.page.wait_for_selector(".state, textarea")
@@ -326,3 +326,45 @@ def test_typed_sentences_are_measured_and_errors_shown(
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_a_copied_address_shows_the_same(look: Callable[..., Seen], new_context: Callable[..., Any]) -> None:
+    seen = look(view())
+    seen.head(0, 1).click()
+    seen.page.get_by_role("button", name="Matrix").click()
+    seen.token("queries", "tri").click()
+    address = seen.page.url
+    assert "look=matrix" in address
+    again = Seen.at(address, new_context(offline=True))
+    again.page.wait_for_selector(".state")
+    assert again.page.locator("[aria-selected=true]").get_attribute("data-head") == "0 1"
+    assert again.page.get_by_role("button", name="Matrix").get_attribute("aria-pressed") == "true"
+    assert again.told() == seen.told()
+    assert again.told()[0].startswith("“tri” gives")
+    # What an address from somewhere else holds is not trusted.
+    odd = address.partition("#")[0] + "#sentence=99&stack=none&look=x&heads=7.9,-1.a,3&token=0.queries.999"
+    other = Seen.at(odd, new_context(offline=True))
+    other.page.wait_for_selector(".state")
+    assert other.page.locator("[aria-selected=true]").get_attribute("data-head") == "1 2"
+    assert (again.troubles, other.troubles) == ([], [])
+
+
+def test_all_heads_of_a_layer_in_one_picture(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    picture = "() => document.querySelector('.look canvas').toDataURL()"
+    seen.page.get_by_role("button", name="Whole layer").click()
+    chips = seen.page.locator(".chips button")
+    assert chips.all_text_contents() == ["0", "1", "2"]
+    whole = seen.page.evaluate(picture)
+    chips.nth(1).click()
+    assert chips.nth(1).get_attribute("aria-pressed") == "false"
+    seen.page.mouse.move(1, 1)
+    without = seen.page.evaluate(picture)
+    assert without != whole
+    chips.nth(1).click()
+    seen.page.mouse.move(1, 1)
+    assert seen.page.evaluate(picture) == whole
+    seen.page.get_by_role("button", name="Lines").click()
+    assert seen.page.locator(".chips").count() == 0
+    seen.page.get_by_role("button", name="Whole layer").click()
+    assert seen.troubles == []

@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
-from headlens.pages.attention_page import AttentionView, attention_data, attention_page, size_notes
+import headlens
+from headlens.errors import OptionError
+from headlens.pages.attention_page import AttentionView, attention_data, page_of_view, size_notes
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.pages.self_contained import LARGE_PAGE
 from headlens.visible_text import visible_text
@@ -30,6 +33,14 @@ def softmax(*shape: int, sharp: float = 3.0) -> npt.NDArray[np.float32]:
 def sentence(weights: npt.NDArray[Any], name: str = "1", state: int = 0, **more: Any) -> SentenceMap:
     tokens = [f"t{i}" for i in range(weights.shape[-1])]
     return SentenceMap(name, "encoder", tokens[: weights.shape[-2]], tokens, weights, state=state, **more)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    """What the script of a page of its own shows."""
+    found = re.search(r"<template>(.*?)</template>", page, flags=re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(unescape(found[1]))
+    return data
 
 
 def unpacked(own: dict[str, Any]) -> npt.NDArray[np.float64]:
@@ -64,7 +75,7 @@ def test_heads_that_there_are_not_are_named() -> None:
 def test_twenty_sentences_of_a_large_model_are_under_five_megabytes() -> None:
     one = softmax(12, 12, 28, 28)
     view = AttentionView(["m"], [sentence(one, str(i)) for i in range(20)])
-    page = attention_page("Attention", view)
+    page = page_of_view("Attention", view)
     assert len(page.encode()) < 5_000_000
     assert len(attention_data(view)["sentences"]) == 20
     assert size_notes(page, view) == []
@@ -105,7 +116,7 @@ def test_a_sentence_is_called_by_its_text_or_else_by_its_words() -> None:
 def test_hostile_words_end_nothing_and_hide_nothing(words: str) -> None:
     groups = TokenGroups([0], [words], [False])
     own = SentenceMap(words, "encoder", [words], [words], np.ones((1, 1, 1, 1)), words, 0, groups, groups)
-    page = attention_page(words, AttentionView([words], [own]))
+    page = page_of_view(words, AttentionView([words], [own]))
     assert page.count("<script") == page.count("</script") == 1
     assert page.count("<template>") == page.count("</template>") == 1
     assert "<img" not in page
@@ -118,7 +129,7 @@ def test_hostile_words_end_nothing_and_hide_nothing(words: str) -> None:
 
 def test_a_page_fetches_nothing_unless_a_server_is_behind_it() -> None:
     view = AttentionView(["m"], [sentence(softmax(1, 1, 2, 2))])
-    alone, served = (unescape(attention_page("A", view, own)) for own in (None, {"limit": 100, "translated": True}))
+    alone, served = (unescape(page_of_view("A", view, own)) for own in (None, {"limit": 100, "translated": True}))
     assert "default-src 'none'" in alone
     assert "connect-src" not in alone
     assert "connect-src 'self'" in served
@@ -137,3 +148,31 @@ def test_a_page_fetches_nothing_unless_a_server_is_behind_it() -> None:
 def test_groups_that_do_not_fit_are_refused(groups: TokenGroups) -> None:
     with pytest.raises(ValueError, match="do not fit 3 tokens"):
         groups.check(3)
+
+
+def test_a_page_of_weights_of_one_s_own() -> None:
+    weights = torch.softmax(torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    tokens = ["[CLS]", "a", "<b>", "[SEP]"]
+    whole = data_of(headlens.attention_page(tokens, weights))
+    (own,) = whole["sentences"][0]["maps"]
+    assert (own["queries"], own["keys"], own["layers"], own["heads"], own["stack"]) == (tokens, tokens, 2, 3, "encoder")
+    assert np.abs(unpacked(own) - weights.numpy()).max() < 0.004
+    layer = data_of(headlens.attention_page(tokens, weights[0].half(), title="mine"))["sentences"][0]
+    assert (layer["maps"][0]["layers"], layer["text"]) == (1, "mine")
+    cross = data_of(headlens.attention_page(["x"], weights[0, 0, :1].numpy(), tokens, stack="cross"))["sentences"][0]
+    assert (cross["maps"][0]["queries"], cross["maps"][0]["heads"], cross["maps"][0]["stack"]) == (["x"], 1, "cross")
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.zeros((2, 2, 3)), r"have the shape \(2, 2, 3\), and there are 2 x 2 labels"),
+        (np.zeros(4), r"have the shape \(4,\)"),
+        (np.zeros((0, 2, 2)), "have the shape"),
+        (np.full((2, 2), 1.5), "from 0 to 1"),
+        (np.full((2, 2), -0.1), "from 0 to 1"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights: np.ndarray, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        headlens.attention_page(["a", "b"], weights)

@@ -13,7 +13,7 @@ from headlens.corpora.text import sentence_examples
 from headlens.heads import parse_heads
 from headlens.maps.sentence_attention import sink_notes
 from headlens.maps.stored_maps import write_maps
-from headlens.pages.attention_page import attention_page, size_notes
+from headlens.pages.attention_page import page_of_view, size_notes
 from headlens.runs.progress import Reporter
 from headlens.runs.run import model_record, open_run
 
@@ -53,7 +53,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         if run.folder is not None:
             write_maps(run.folder, maps)
             view = view_of(states, maps)
-            page = attention_page(f"Attention of {' and '.join(view.states)}", view)
+            page = page_of_view(f"Attention of {' and '.join(view.states)}", view)
             with run.folder.file(PAGE) as path:
                 path.write_text(page, encoding="utf-8", newline="\n")
             notes += size_notes(page, view)

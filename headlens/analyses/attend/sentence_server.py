@@ -32,7 +32,7 @@ from headlens.corpora.text import sentence_examples
 from headlens.errors import HeadlensError, OptionError, OutputError
 from headlens.models.loading import load
 from headlens.nested_text import conform, parse_json
-from headlens.pages.attention_page import LARGEST, AttentionView, attention_data, attention_page
+from headlens.pages.attention_page import LARGEST, AttentionView, attention_data, page_of_view
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.progress import Reporter
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -88,7 +88,7 @@ class SentenceServer(ThreadingHTTPServer):
         view = view_of(self.states, self.recorded_maps)
         translated = all(state.loaded.model.config.is_encoder_decoder for state in self.states)
         title = f"Attention of {' and '.join(view.states)}"
-        return attention_page(title, view, {"limit": LONGEST_TEXT, "translated": translated}).encode()
+        return page_of_view(title, view, {"limit": LONGEST_TEXT, "translated": translated}).encode()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Logs nothing about browsers that left before their answer."""

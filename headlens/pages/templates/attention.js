@@ -3,11 +3,12 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   "use strict";
   const { unpack, isMissing, percent, quoted, unitsOf, look, thumbnail, telling, gives, gets } = attentionWeights;
   const data = JSON.parse(root.querySelector("template").content.textContent);
-  const LOOKS = { lines: "Lines", matrix: "Matrix" };
+  const LOOKS = { lines: "Lines", layer: "Whole layer", matrix: "Matrix" };
   const UNITS = { tokens: "Subwords", words: "Words" };
   const SPECIAL = { shown: "shown", out: "left out", scaled: "left out, the rest rescaled to 100 %" };
   const chosen = { sentence: 0, stack: "", look: "lines", units: "tokens", special: "shown" };
   const heads = data.states.map(() => null); // layer and head of each state
+  const hidden = new Set(); // heads that are switched off where a whole layer is shown, by their numbers
   const panels = []; // what is shown of each state
   let pinned = null; // [state, side, number] of the token that a click keeps
   let pass = 0; // of two paintings under way only the later one is shown
@@ -17,6 +18,35 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
     element.append(...children);
     return element;
+  }
+
+  // A page of its own keeps what is shown in its address, so that a copied address shows the same.
+  const alone = "measuring" in data;
+
+  function remember() {
+    if (!alone) return;
+    const shown = heads.map((head) => (head ? head.join(".") : "")).join(",");
+    const parts = new URLSearchParams({ ...chosen, heads: shown, token: pinned ? pinned.join(".") : "" });
+    try {
+      history.replaceState(null, "", `#${parts}`);
+    } catch {
+      // A page within a notebook has no address.
+    }
+  }
+
+  function recall() {
+    if (!alone || location.hash.length < 2) return;
+    const given = new URLSearchParams(location.hash.slice(1));
+    const whole = (text) => (/^[0-9]+$/.test(text ?? "") ? Number(text) : null);
+    chosen.sentence = data.sentences[whole(given.get("sentence"))] ? whole(given.get("sentence")) : 0;
+    for (const [name, known] of [["look", Object.keys(LOOKS)], ["units", Object.keys(UNITS)], ["special", Object.keys(SPECIAL)], ["stack", stacks()]])
+      if (known.includes(given.get(name))) chosen[name] = given.get(name);
+    (given.get("heads") ?? "").split(",").slice(0, heads.length).forEach((text, state) => {
+      const numbers = text.split(".").map(whole);
+      if (numbers.length === 2 && !numbers.includes(null)) heads[state] = numbers;
+    });
+    const [state, side, number] = (given.get("token") ?? "").split(".");
+    if (whole(state) < heads.length && ["queries", "keys"].includes(side) && whole(number) !== null) pinned = [whole(state), side, whole(number)];
   }
 
   const sentence = () => data.sentences[chosen.sentence];
@@ -88,7 +118,8 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   }
 
   function tellAbout() {
-    const how = chosen.look === "lines" ? "Tokens on the left attend to tokens on the right; the strength of a line shows the attention weight." : "Tokens at the side attend to tokens along the top.";
+    const lines = "Tokens on the left attend to tokens on the right; the strength of a line shows the attention weight";
+    const how = { lines: `${lines}.`, layer: `${lines}, its colour the head. Words and numbers are of the head that is chosen.`, matrix: "Tokens at the side attend to tokens along the top." }[chosen.look];
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
     const units = chosen.units === "words" ? " Weights to the subwords of a word are summed; weights from them are averaged." : "";
     const special = { shown: "", out: " Special tokens are left out; the other weights are unchanged.", scaled: " Special tokens are left out, and the weight of each token on the remaining ones is rescaled to 100 %; where less than 2 % remains, the row is left empty." }[chosen.special];
@@ -202,19 +233,38 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       return;
     }
     Object.assign(shown, look(shown, layer, head, chosen));
+    const present = Array.from({ length: own.heads }, (_, other) => other).filter((other) => !isMissing(own, layer, other));
+    shown.overlaid = chosen.look === "layer" ? present.map((other) => [other, look(shown, layer, other, chosen).weights]) : [];
     const list = (side, labels, text) => {
       const button = (label, i) => make("button", { type: "button", tabindex: i ? "-1" : "0", "data-token": i, title: label }, label);
       return make("ul", { class: `side ${side}`, "aria-label": text }, ...labels.map((label, i) => make("li", {}, button(label, i))));
     };
     shown.lists = { queries: list("queries", queries.labels, "Attending tokens"), keys: list("keys", keys.labels, "Attended tokens") };
     shown.canvas = make("canvas", { role: "img", "aria-label": "The same as an image" });
-    const grid = make("div", { class: `look ${chosen.look}` }, shown.lists.queries, shown.canvas, shown.lists.keys);
+    const grid = make("div", { class: `look ${chosen.look === "matrix" ? "matrix" : "lines"}` }, shown.lists.queries, shown.canvas, shown.lists.keys);
     shown.looking = [null, -1]; // the side and the number of the token that is pointed at
     shown.told = make("div", { class: "told", role: "status" });
     const lines = queries.labels.map((_, q) => make("li", {}, gives(shown, q, chosen)));
     const words = make("details", { class: "words" }, make("summary", {}, "In words"), make("ul", {}, ...lines));
-    shown.place.replaceChildren(title, watch(make("div", { class: "scroll" }, grid)), shown.told, words);
+    shown.place.replaceChildren(title, ...(shown.overlaid.length ? [chips(shown)] : []), watch(make("div", { class: "scroll" }, grid)), shown.told, words);
     listen(shown, grid);
+  }
+
+  const colourOf = (shown, head) => `hsl(${Math.round((360 * head) / shown.own.heads)} 75% ${matchMedia("(prefers-color-scheme: dark)").matches ? 65 : 42}%)`;
+
+  // A button in its colour for each head of the layer, which switches its lines off and on; of one model in all states.
+  function chips(shown) {
+    const buttons = shown.overlaid.map(([head]) => {
+      const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(head)) }, String(head));
+      button.style.setProperty("--colour", colourOf(shown, head));
+      button.addEventListener("click", () => {
+        if (!hidden.delete(head)) hidden.add(head);
+        for (const other of root.querySelectorAll(".chips button")) other.setAttribute("aria-pressed", String(!hidden.has(Number(other.textContent))));
+        for (const one of panels.filter((panel) => panel.weights)) draw(one);
+      });
+      return button;
+    });
+    return make("div", { class: "chips", role: "group", "aria-label": "Heads of the layer that are shown" }, ...buttons);
   }
 
   function listen(shown, grid) {
@@ -294,6 +344,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
 
   // Nothing is pointed at: what a click kept, or what the keys are at, or else the whole head.
   function rest() {
+    remember();
     const kept = pinned && panels.find((shown) => shown.state === pinned[0]);
     if (kept?.weights && pinned[2] < kept[pinned[1]].count) return tell(kept, pinned[1], pinned[2]);
     const focused = document.activeElement?.closest("[data-token]");
@@ -315,22 +366,37 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const context = canvas.getContext("2d");
     context.scale(size, size);
     context.fillStyle = context.strokeStyle = `rgb(${accent().join(",")})`;
+    if (chosen.look === "layer") {
+      for (const [head, layer] of shown.overlaid) {
+        if (hidden.has(head)) continue;
+        context.strokeStyle = colourOf(shown, head);
+        drawLines(shown, context, layer, width);
+      }
+      return;
+    }
+    if (chosen.look === "lines") return drawLines(shown, context, weights, width);
     const [high, wide] = [height / queries.count, width / keys.count];
     for (let q = 0; q < queries.count; q++)
       for (let k = 0; k < keys.count; k++) {
         const weight = Math.min(1, weights[q * keys.count + k]);
         const meant = side === null || number === (side === "queries" ? q : k);
-        if (chosen.look === "matrix") {
-          context.globalAlpha = Math.sqrt(weight) * (meant ? 1 : 0.3);
-          if (weight) context.fillRect(k * wide, q * high, wide, high);
-        } else if (meant && weight >= 0.004) {
-          context.globalAlpha = weight;
-          context.lineWidth = 1 + 2 * weight;
-          context.beginPath();
-          context.moveTo(0, (q + 0.5) * rowOf(shown));
-          context.lineTo(width, (k + 0.5) * rowOf(shown));
-          context.stroke();
-        }
+        context.globalAlpha = Math.sqrt(weight) * (meant ? 1 : 0.3);
+        if (weight) context.fillRect(k * wide, q * high, wide, high);
+      }
+  }
+
+  function drawLines(shown, context, weights, width) {
+    const { queries, keys, looking: [side, number] } = shown;
+    for (let q = 0; q < queries.count; q++)
+      for (let k = 0; k < keys.count; k++) {
+        const weight = Math.min(1, weights[q * keys.count + k]);
+        if (weight < 0.004 || (side !== null && number !== (side === "queries" ? q : k))) continue;
+        context.globalAlpha = weight;
+        context.lineWidth = 1 + 2 * weight;
+        context.beginPath();
+        context.moveTo(0, (q + 0.5) * rowOf(shown));
+        context.lineTo(width, (k + 0.5) * rowOf(shown));
+        context.stroke();
       }
   }
 
@@ -373,6 +439,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   new ResizeObserver(() => panels.filter((one) => one.weights).forEach((shown) => draw(shown))).observe(root);
   if (!data.sentences.length) about.textContent = data.measuring ? "No sentence yet: type one." : tellLeftOut("");
   else {
+    recall();
     controls();
     paint();
   }
