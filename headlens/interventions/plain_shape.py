@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from headlens.attention.model_normalizer import attention_of
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
 from headlens.weights.head_slicing import heads_left, projections
@@ -49,6 +50,10 @@ def plain_settings(model: PreTrainedModel) -> dict[str, int]:
         raise UnsupportedModelError(
             f"{kind}: some heads are silent or scaled at some depths alone, which shared weights cannot say.", _ADVICE
         )
+    if attention_of(model) is not None:
+        raise UnsupportedModelError(
+            f"transformers has not the attention of this {kind}, {attention_of(model)}.", _ADVICE
+        )
     counts = {}
     for site in find_sites(model):
         parts = projections(model, site.module)
@@ -85,7 +90,7 @@ def _problem(model: PreTrainedModel, settings: dict[str, int]) -> str:
         config = with_settings(model.config, settings)
         with torch.device("meta"):
             plain = type(model)(config)
-    except Exception as error:  # noqa: BLE001 - classes refuse settings with errors of all kinds
+    except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return (lines[-1] if lines else type(error).__name__).removeprefix("ValueError: ").rstrip(".")
     wanted, got = _shapes(model.named_parameters()), _shapes(plain.named_parameters())

@@ -32,37 +32,71 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
     Raises:
         OptionError: if it cannot be read, names no head, or has rows that name different heads.
     """
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
-    columns = next(csv.reader(lines[:1]), []) if lines and len(lines[0]) < csv.field_size_limit() else []
-    if REMOVED in columns:
-        with read_errors(f"--from: {path}", "cannot be read", "Give a complete table.", OptionError):
-            rows = list(csv_rows(path))
-        check_rows(path, len(rows), read_run(path.parent))
+    if (rows := table_with((REMOVED,), path)) is not None:
         heads = _of_table(path, rows, where)
     elif where:
         raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
     else:
-        numbered = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
-        heads = [_head(path, number, name) for number, names in numbered for name in names if name]
+        heads = listed_heads(path)
     if not heads:
         raise OptionError(f"--from: {path} names no head.", "Write one on each line, such as encoder.3.1.")
     return list(dict.fromkeys(heads))
 
 
-def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str]) -> list[Head]:
-    numbered = [(number, row) for number, row in rows if all(_holds(path, row, w) for w in where)]
-    if not numbered:
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_bytes().decode("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+        raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
+
+
+def table_with(columns: Sequence[str], path: Path) -> list[tuple[int, Row]] | None:
+    """The rows of a table with their numbers; None for a file whose first line does not have these columns.
+
+    Raises:
+        OptionError: if it cannot be read, or is not as long as its run says.
+    """
+    lines = _lines(path)
+    first = next(csv.reader(lines[:1]), []) if lines and len(lines[0]) < csv.field_size_limit() else []
+    if not set(columns) <= set(first):
+        return None
+    with read_errors(f"--from: {path}", "cannot be read", "Give a complete table.", OptionError):
+        rows = list(csv_rows(path))
+    check_rows(path, len(rows), read_run(path.parent))
+    return rows
+
+
+def listed_heads(path: Path) -> list[Head]:
+    """The heads of a plain list in its order, with `#` before remarks.
+
+    Raises:
+        OptionError: if it cannot be read, or a word in it is no head.
+    """
+    numbered = ((n, re.split(r"[\s,;]+", line.partition("#")[0])) for n, line in enumerate(_lines(path), 1))
+    return [head_of_line(path, number, name) for number, names in numbered for name in names if name]
+
+
+def matching_rows(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str]) -> list[tuple[int, Row]]:
+    """The rows that hold all of the conditions `COLUMN=VALUE`.
+
+    Raises:
+        OptionError: if there is none, or a condition is none on a column of the table.
+    """
+    matching = [(number, row) for number, row in rows if all(_holds(path, row, w) for w in where)]
+    if not matching:
         raise OptionError(
             f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Check the table."
         )
+    return matching
+
+
+def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str]) -> list[Head]:
+    numbered = matching_rows(path, rows, where)
     if set(KEY_COLUMNS) <= set(rows[0][1]):
         gone = [(number, row) for number, row in numbered if _is_removed(path, number, row)]
-        return [_head(path, number, ".".join(row[k] for k in KEY_COLUMNS)) for number, row in gone]
-    lists = [[_head(path, number, name) for name in row[REMOVED].split()] for number, row in numbered]
+        return [head_of_line(path, number, ".".join(row[k] for k in KEY_COLUMNS)) for number, row in gone]
+    lists = [[head_of_line(path, number, name) for name in row[REMOVED].split()] for number, row in numbered]
     if len({frozenset(heads) for heads in lists}) > 1:
         chosen = [row for _, row in numbered]
         telling = [c for c in _TELLING if c in chosen[0] and len({row[c] for row in chosen}) > 1]
@@ -93,7 +127,12 @@ def _is_removed(path: Path, number: int, row: Row) -> bool:
     return answer in _YES
 
 
-def _head(path: Path, number: int, name: str) -> Head:
+def head_of_line(path: Path, number: int, name: str) -> Head:
+    """The head of a name in a file.
+
+    Raises:
+        OptionError: if it is none, with the line.
+    """
     try:
         return Head.parse(name)
     except OptionError as error:

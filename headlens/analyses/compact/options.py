@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names
-from headlens.options import DEMO, HEADS, OUTPUT, STATISTICS, Checked, CommandOptions, option
+from headlens.options import CORPUS, DEMO, HEADS, OUTPUT, STATISTICS, Checked, CommandOptions, option
 from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, MODEL_NAME, OutputOptions
+
+Shape = Literal["auto", "even", "groups", "uneven"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,13 @@ class MeasureOptions:
 
     batch_tokens: int = option(2048, BATCH_TOKENS)
     rounds: int = option(7, "Number of timed passes over the corpus.", STATISTICS, metavar="N", at_least=2)
+    data: tuple[str, ...] = option(
+        (),
+        "Text on which the loss and the perplexity of a decoder are measured: FILE.txt|tsv|csv|jsonl or hub:NAME.",
+        CORPUS,
+        metavar="SOURCE",
+        shown="the bundled sentences",
+    )
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,37 @@ class CompactRequest(Checked):
         shown="",
         needs="from_file",
     )
+    remove: int | None = option(
+        None,
+        "How many heads to cut, the least important of the ranking in --from: an ablation.csv, another table with a "
+        "row for each head, or a plain list in that order.",
+        HEADS,
+        metavar="N",
+        at_least=1,
+        shown="",
+        needs="from_file",
+    )
+    by: str | None = option(
+        None,
+        "Column of --from by which heads are ranked; the smallest go first.",
+        HEADS,
+        metavar="COLUMN",
+        shown="what the metric loses without the head",
+        needs="remove",
+    )
+    shape: Shape = option(
+        "auto",
+        "even: as many heads of every group that shares keys, in every layer, so that plain from_pretrained loads the "
+        "model; groups: whole groups, as many in every layer; uneven: any heads.",
+        HEADS,
+        shown="even for --remove where heads share keys; else as the heads are",
+    )
+    rescale: bool = option(
+        False,
+        "Multiply what is left of each layer by the factor that brings it nearest, in least squares over --corpus, to "
+        "what the whole layer gives.",
+        OUTPUT,
+    )
     stock: bool = option(
         False,
         "Keep the original shape, with zeros in place of the heads, so that plain from_pretrained can load it.",
@@ -74,5 +115,8 @@ COMMAND = CommandOptions(
     "compact",
     (CompactRequest,),
     "run_compact",
-    first=("heads", "from_file", "where", "stock", "corpus", "limit", "rounds", "device"),
+    first=(
+        *("heads", "from_file", "where", "remove", "by", "shape", "rescale", "stock"),
+        *("corpus", "data", "limit", "rounds", "device"),
+    ),
 )

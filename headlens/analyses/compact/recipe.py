@@ -6,6 +6,7 @@ Whether it computes what the masked one does, and how much faster, is measured b
 from __future__ import annotations
 
 import copy
+import math
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,19 +21,37 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
+from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, ranked_on, read_ranking
 from headlens.analyses.compact.head_lists import read_heads
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
+from headlens.analyses.compact.shape_costs import (
+    rescaling_notes,
+    shape_losses,
+    shape_notes,
+    shape_table,
+    text_notes,
+)
+from headlens.analyses.compact.text_loss import MeasuredText, TextLoss, cache_bytes_per_token, gates_of
 from headlens.attention.session import AttentionSession
-from headlens.attention.sites import find_sites
+from headlens.attention.sites import Site, find_sites, is_decoder_only
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted
 from headlens.files import output_errors
 from headlens.heads import Head, parse_heads
-from headlens.interventions.compacting import Compaction, can_cut, compact_model, save_compacted, zero_heads
+from headlens.interventions.compacting import (
+    Compaction,
+    can_cut,
+    compact_model,
+    save_compacted,
+    settings_or_none,
+    zero_heads,
+)
 from headlens.interventions.gates import HeadGates
+from headlens.interventions.plain_shape import plain_settings
+from headlens.interventions.rescaling import rescale, rescaling
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
 from headlens.planning.speed import operations_of, seconds_of
@@ -40,6 +59,7 @@ from headlens.runs.corpus_pass import CorpusReader
 from headlens.runs.progress import Advance, Reporter
 from headlens.runs.run import Run, model_record, open_run
 from headlens.statistics.intervals import FEWEST, geometric_mean_interval
+from headlens.tasks.evaluation import EvaluationOptions
 from headlens.weights.head_map import FILE
 from headlens.weights.shared_layer_masks import silent_heads
 
@@ -112,7 +132,11 @@ def _complete(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Inp
 
 
 def difference_to_masked(
-    model: PreTrainedModel, small: PreTrainedModel, removed: Collection[Head], inputs: Sequence[Inputs]
+    model: PreTrainedModel,
+    small: PreTrainedModel,
+    removed: Collection[Head],
+    inputs: Sequence[Inputs],
+    scales: Mapping[Head, float] | None = None,
 ) -> Difference:
     """Compare what a smaller model computes with what the original does with the removed heads gated to 0.
 
@@ -123,9 +147,11 @@ def difference_to_masked(
         small: without them.
         removed: the heads.
         inputs: batches, see `model_inputs`.
+        scales: what the outputs of other heads are multiplied by; None for nothing.
     """
     masked, part = _body(model), _body(small)
-    gates = HeadGates({h: 0.0 for s in find_sites(masked) for h in s.heads if h in removed})
+    values = gates_of(removed, scales or {})
+    gates = HeadGates({h: values[h] for s in find_sites(masked) for h in s.heads if h in values})
     sizes = [(0.0, 0.0)]
     with AttentionSession(masked, edits=[gates]), torch.inference_mode():
         for batch in inputs:
@@ -207,14 +233,19 @@ def compact_table(
 
 @dataclass(frozen=True)
 class CompactRun:
-    """What a run gave: the folder with the model, the table as written, what to know about it."""
+    """What a run gave: the folder with the model, the tables as written, what to know about it."""
 
     folder: Path
     files: list[Path]
-    table: pd.DataFrame
+    tables: dict[str, pd.DataFrame]
     compaction: Compaction
     difference: Difference
     notes: list[str]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The model before and after."""
+        return self.tables["compact"]
 
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: removed and masked heads, differences of outputs, sizes and notes."""
@@ -224,17 +255,20 @@ class CompactRun:
             "masked": [str(h) for h in self.compaction.masked],
             "difference": asdict(self.difference),
             "states": self.table.to_dict("records"),
+            "shapes": self.tables["shapes"].to_dict("records") if "shapes" in self.tables else [],
             "notes": self.notes,
         }
 
 
 def chosen_heads(request: CompactRequest) -> list[Head]:
-    """The heads to remove.
+    """The heads to remove, or with `remove` the ranking that they are taken from.
 
     Raises:
         OptionError: if there are none, or what names them cannot be read.
     """
     if request.from_file is not None:
+        if request.remove is not None:
+            return read_ranking(request.from_file, request.where, request.by)
         return read_heads(request.from_file, request.where)
     if not request.heads:
         raise OptionError(
@@ -250,25 +284,53 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         InputError: whatever is wrong with what was asked for; no half of a model is left.
         SelfCheckError: if the smaller model computes something else than the masked one; it is not written then.
     """
-    heads = chosen_heads(request)
+    named = chosen_heads(request)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
     _refuse_models_folder(request)
     with open_run("compact", request.model, request, reporter, alone=True) as run:
         loaded = run.load(request.model, request.model_options)
+        choice = _choice(request, loaded, named)
         with run.reporter.status("cutting heads out"):
             small = copy.deepcopy(loaded.model)
-            done = (zero_heads if request.stock else compact_model)(small, heads)
+            done = (zero_heads if request.stock else compact_model)(small, choice.heads)
+            if choice.shape in ("even", "groups") and not request.stock:
+                plain_settings(small)  # refused in words where transformers cannot hold the shape
+        text = _text(request, loaded, run)
         corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
+        factors: dict[Site, float] = {}
+        if request.rescale:
+            with run.reporter.status("rescaling"):
+                factors = rescaling(loaded.model, done.heads.removed, inputs)
+                rescale(small, factors)
+        compared = _Comparison(request, run, loaded, inputs, done, factors)
         with _saved(run, loaded, small) as folder:
-            difference, table = _compared(request, run, loaded, folder, inputs, done)
+            difference, table, losses = compared.of(folder, text)
             # The configuration last, for without it there is no model.
             for file in sorted(filter(Path.is_file, folder.iterdir()), key=lambda f: (f.name == _CONFIG, f.name)):
                 with run.file(file.name) as path:
                     shutil.move(file, path)
-        notes = _notes(request, loaded, done, counts) + run.warnings
+        tables = {"compact": table}
+        notes = _notes(request, loaded, small, done, counts)
+        without = None
+        if text is not None and (choice.others or factors):
+            shapes = shape_losses(text, loaded, choice, run.reporter.status)
+            without = shapes[choice.shape]
+            if choice.others:
+                tables["shapes"] = shape_table(loaded.short_name, choice, shapes, losses[0])
+                notes += shape_notes(choice, shapes)
+        if factors:
+            notes += rescaling_notes(factors, losses[1] if losses else None, without, corpus.name)
+        if text is not None:
+            notes += text_notes(losses[0])
+            if request.remove is not None and text.source.name == ranked_on(request.from_file):
+                notes.append(
+                    f"Heads were ranked on {text.source.name}, on which the loss is measured: without these heads it is "
+                    "higher on other texts. Name such a text with --data."
+                )
+        notes += run.warnings
         if request.measure.rounds >= FEWEST:
             notes.append(INTERVALS)
         else:
@@ -277,11 +339,41 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
                 "or more gives some."
             )
         if run.folder is not None:
-            run.folder.table("compact", table)
+            for name, frame in tables.items():
+                run.folder.table(name, frame)
             facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(counts)}
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
-            run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, "notes": notes})
-        return CompactRun(run.path, run.files, table, done, difference, notes)
+            scaled = {"rescaled": {str(site): factor for site, factor in factors.items()}} if factors else {}
+            run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, **scaled, "notes": notes})
+        return CompactRun(run.path, run.files, tables, done, difference, notes)
+
+
+def _choice(request: CompactRequest, loaded: LoadedModel, named: list[Head]) -> HeadChoice:
+    sites = find_sites(loaded.model)
+    if request.remove is not None:
+        return choice_of_ranking(named, request.remove, request.shape, sites)
+    return choice_of_list(named, request.shape, sites)
+
+
+def _text(request: CompactRequest, loaded: LoadedModel, run: Run) -> TextLoss | None:
+    """The text on which a decoder is measured; None for models that predict no next tokens."""
+    measure, is_decoder = request.measure, is_decoder_only(loaded.model)
+    if measure.data and not is_decoder:
+        raise OptionError(
+            f"--data is text for decoders; {loaded.name} does not predict next tokens.",
+            "Leave it out: outputs are compared on --corpus.",
+        )
+    if not is_decoder:
+        return None
+    options = EvaluationOptions(measure.batch_tokens, warn=run.warn)
+    try:
+        limit, offline = request.corpus_options.limit, request.model_options.offline
+        return TextLoss.of(loaded, measure.data, limit, options, offline=offline)
+    except OptionError as error:
+        if measure.data:
+            raise
+        run.tell(f"Loss and perplexity were not measured: {error.message}")
+        return None
 
 
 def _refuse_models_folder(request: CompactRequest) -> None:
@@ -295,23 +387,62 @@ def _refuse_models_folder(request: CompactRequest) -> None:
         raise OutputError(f"{out} holds a model already.", "Name another folder with --out.")
 
 
-def _compared(
-    request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[Inputs], done: Compaction
-) -> tuple[Difference, pd.DataFrame]:
-    """Compares the saved model, read again, with the masked model and the original."""
-    # What was saved is loaded as the original was.
-    kind: Any = str(loaded.model.dtype).removeprefix("torch.")
-    small = load(str(path), replace(request.model_options, dtype=kind, revision=None, offline=True))
-    with run.reporter.status("comparing with the masked model"):
-        difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
-    difference.check()
-    rounds = request.measure.rounds
-    with run.reporter.progress("timing", rounds + 1) as advance:
-        seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
-    models, middle = (loaded.model, small.model), inputs[len(inputs) // 2]
-    sizes, operations = [model_size(m) for m in models], [operations_of(_body(m), middle) for m in models]
-    states = ["original", "stock" if request.stock else "compacted"]
-    return difference, compact_table(loaded.short_name, states, sizes, seconds, operations)
+@dataclass(frozen=True)
+class _Comparison:
+    """What is compared: the saved model, read again, with the masked model and the original."""
+
+    request: CompactRequest
+    run: Run
+    loaded: LoadedModel
+    inputs: list[Inputs]
+    done: Compaction
+    factors: Mapping[Site, float]
+
+    def of(self, folder: Path, text: TextLoss | None) -> tuple[Difference, pd.DataFrame, list[MeasuredText]]:
+        """The self-check, the table, and what both models did on a text."""
+        # What was saved is loaded as the original was.
+        kind: Any = str(self.loaded.model.dtype).removeprefix("torch.")
+        options = replace(self.request.model_options, dtype=kind, revision=None, offline=True)
+        small = load(str(folder), options)
+        with self.run.reporter.status("comparing with the masked model"):
+            difference = self._difference(small.model)
+        difference.check()
+        if settings_or_none(small.model) is not None:
+            with self.run.reporter.status("comparing with plain from_pretrained"), quiet():
+                plain = type(self.loaded.model).from_pretrained(folder, dtype=self.loaded.model.dtype)
+                difference = max(difference, self._difference(plain.to(self.loaded.device).eval()), key=_largest)
+            difference.check()
+        rounds, inputs = self.request.measure.rounds, self.inputs
+        models = (self.loaded.model, small.model)
+        with self.run.reporter.progress("timing", rounds + 1) as advance:
+            seconds = seconds_per_forward(models, inputs, rounds, advance)
+        middle = inputs[len(inputs) // 2]
+        sizes, operations = [model_size(m) for m in models], [operations_of(_body(m), middle) for m in models]
+        states = ["original", "stock" if self.request.stock else "compacted"]
+        table = compact_table(self.loaded.short_name, states, sizes, seconds, operations)
+        table["tokens_per_second"] = sum(map(real_tokens, inputs)) / len(inputs) / table["seconds_per_forward"]
+        table["cache_bytes_per_token"] = [cache_bytes_per_token(m, inputs[0]) for m in models]
+        losses = []
+        if text is not None:
+            with self.run.reporter.status(f"reading {text.source.name}"):
+                losses = [text.evaluate(self.loaded), text.evaluate(replace(small, name=self.loaded.name))]
+            rows = [losses[0].cells, losses[1].cells | losses[1].compared(losses[0])]
+            table = table.join(pd.DataFrame(rows))
+        return difference, table, losses
+
+    def _difference(self, small: PreTrainedModel) -> Difference:
+        scales = {head: factor for site, factor in self.factors.items() for head in site.heads}
+        return difference_to_masked(self.loaded.model, small, self.done.heads.removed, self.inputs, scales)
+
+
+def _largest(difference: Difference) -> float:
+    return math.inf if math.isnan(difference.largest) else difference.largest
+
+
+def real_tokens(batch: Mapping[str, Any]) -> int:
+    """How many tokens of a batch are not padding, those of both sides."""
+    names = ("attention_mask", "decoder_attention_mask")
+    return sum(int(batch[name].sum()) for name in names if batch.get(name) is not None)
 
 
 @contextmanager
@@ -329,7 +460,9 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, counts: EncodingCounts) -> list[str]:
+def _notes(
+    request: CompactRequest, loaded: LoadedModel, small: PreTrainedModel, done: Compaction, counts: EncodingCounts
+) -> list[str]:
     notes = []
     if done.masked:
         names = " ".join(map(str, done.masked))
@@ -345,7 +478,12 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
             "These heads cannot be cut out of the weights: zeros stand in the output projections alone, "
             "and other commands still measure what these heads attend to."
         )
-    if not request.stock:
+    if settings_or_none(small) is not None:
+        notes.append(
+            f"Plain from_pretrained reads the folder, with heads numbered anew; headlens keeps the numbers of the "
+            f"original, which {FILE} lists."
+        )
+    elif not request.stock:
         notes.append(
             f"Plain from_pretrained cannot read the folder: load it with headlens.load, or write one that it reads "
             f"with --stock. Heads keep the numbers of the original; {FILE} lists those that are left."
