@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .command import analysis
@@ -19,7 +20,7 @@ def _with_interval(value: float, low: float, high: float, form: str) -> str:
     return text if math.isnan(low) else f"{text} ({low:{form}} to {high:{form}})"
 
 
-def _of_text(row: dict[str, Any], name: str) -> dict[str, str]:
+def _of_text(row: Mapping[Any, Any], name: str) -> dict[str, str]:
     """Loss and perplexity of a row, under its name."""
     delta, low, high = (row[key] for key in ("loss_delta", "loss_delta_low", "loss_delta_high"))
     return {
@@ -30,7 +31,7 @@ def _of_text(row: dict[str, Any], name: str) -> dict[str, str]:
     }
 
 
-def _of_decoder(row: dict[str, Any]) -> dict[str, str]:
+def _of_decoder(row: Mapping[Any, Any]) -> dict[str, str]:
     kept = row["cache_bytes_per_token"]
     text = _of_text(row, "state") if "loss" in row else {"state": row["state"]}
     return text | {

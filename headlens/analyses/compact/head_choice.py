@@ -60,8 +60,8 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
 def ranked_on(path: Path | None) -> str:
     """The name of the data that a run of `ablate` ranked heads on, beside whose table its run.json stands; or empty."""
     record = (read_run(path.parent) if path is not None else None) or {}
-    data = next((model["data"] for model in record.get("models", []) if isinstance(model.get("data"), dict)), {})
-    return str(data.get("name", ""))
+    names = (data.get("name") for model in record.get("models", []) if isinstance(data := model.get("data"), dict))
+    return str(next(names, None) or "")
 
 
 def _is_loss(path: Path, number: int, row: Mapping[str, str]) -> bool:

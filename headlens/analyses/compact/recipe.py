@@ -21,11 +21,12 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, ranked_on, read_ranking
+from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, read_ranking
 from headlens.analyses.compact.head_lists import read_heads
-from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.compact.shape_costs import (
+    ranking_notes,
     rescaling_notes,
     shape_losses,
     shape_notes,
@@ -314,30 +315,15 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
                     shutil.move(file, path)
         tables = {"compact": table}
         notes = _notes(request, loaded, small, done, counts)
-        without = None
-        if text is not None and (choice.others or factors):
-            shapes = shape_losses(text, loaded, choice, run.reporter.status)
-            without = shapes[choice.shape]
+        if text is not None and losses:
+            shapes = _shapes(run, loaded, text, choice, rescaled=bool(factors))
             if choice.others:
                 tables["shapes"] = shape_table(loaded.short_name, choice, shapes, losses[0])
-                notes += shape_notes(choice, shapes)
-        if factors:
-            notes += rescaling_notes(factors, losses[1] if losses else None, without, corpus.name)
-        if text is not None:
-            notes += text_notes(losses[0])
-            if request.remove is not None and text.source.name == ranked_on(request.from_file):
-                notes.append(
-                    f"Heads were ranked on {text.source.name}, on which the loss is measured: without these heads it is "
-                    "higher on other texts. Name such a text with --data."
-                )
-        notes += run.warnings
-        if request.measure.rounds >= FEWEST:
-            notes.append(INTERVALS)
+            notes += [*shape_notes(choice, shapes), *ranking_notes(request, text), *text_notes(losses[0])]
+            notes += rescaling_notes(factors, corpus.name, losses[1], shapes.get(choice.shape))
         else:
-            notes.append(
-                f"{request.measure.rounds} rounds are too few for intervals of times and speed-ups: --rounds {FEWEST} "
-                "or more gives some."
-            )
+            notes += rescaling_notes(factors, corpus.name)
+        notes += [*run.warnings, _rounds_note(request.measure.rounds)]
         if run.folder is not None:
             for name, frame in tables.items():
                 run.folder.table(name, frame)
@@ -346,6 +332,19 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             scaled = {"rescaled": {str(site): factor for site, factor in factors.items()}} if factors else {}
             run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, **scaled, "notes": notes})
         return CompactRun(run.path, run.files, tables, done, difference, notes)
+
+
+def _shapes(
+    run: Run, loaded: LoadedModel, text: TextLoss, choice: HeadChoice, *, rescaled: bool
+) -> dict[Shape, MeasuredText]:
+    """The text without the heads of each shape; of heads that were named only where rescaling is measured beside."""
+    return shape_losses(text, loaded, choice, run.reporter.status) if choice.others or rescaled else {}
+
+
+def _rounds_note(rounds: int) -> str:
+    if rounds >= FEWEST:
+        return INTERVALS
+    return f"{rounds} rounds are too few for intervals of times and speed-ups: --rounds {FEWEST} or more gives some."
 
 
 def _choice(request: CompactRequest, loaded: LoadedModel, named: list[Head]) -> HeadChoice:
@@ -409,7 +408,7 @@ class _Comparison:
         difference.check()
         if settings_or_none(small.model) is not None:
             with self.run.reporter.status("comparing with plain from_pretrained"), quiet():
-                plain = type(self.loaded.model).from_pretrained(folder, dtype=self.loaded.model.dtype)
+                plain: Any = type(self.loaded.model).from_pretrained(folder, dtype=self.loaded.model.dtype)
                 difference = max(difference, self._difference(plain.to(self.loaded.device).eval()), key=_largest)
             difference.check()
         rounds, inputs = self.request.measure.rounds, self.inputs

@@ -66,8 +66,11 @@ def _texts(runs: Sequence[RecordedRun], name: str, key: str) -> list[dict[str, A
     return [
         run_label(run, runs)
         | {k: row[k] for k in ("model", key)}
-        | {k: number_text(row[k]) for k in ("perplexity", "loss", "loss_delta", "loss_delta_low", "loss_delta_high")}
-        | ({"cache, bytes per token": number_text(row["cache_bytes_per_token"])} if key == "state" else {})
+        | {
+            k: "" if math.isnan(row[k]) else number_text(row[k])
+            for k in ("perplexity", "loss", "loss_delta", "loss_delta_low", "loss_delta_high")
+        }
+        | ({"cache, bytes per token": number_text(row["cache_bytes_per_token"], 0)} if key == "state" else {})
         for run, table in tables_of(runs, name)
         if "loss" in table
         for row in table.to_dict("records")

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 
 import pandas as pd
 
-from headlens.analyses.compact.head_choice import HeadChoice
-from headlens.analyses.compact.options import Shape
+from headlens.analyses.compact.head_choice import HeadChoice, ranked_on
+from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.analyses.compact.text_loss import MeasuredText, TextLoss
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import counted
@@ -89,17 +89,32 @@ def shape_notes(choice: HeadChoice, losses: Losses) -> list[str]:
     return notes
 
 
+def ranking_notes(request: CompactRequest, text: TextLoss) -> list[str]:
+    """A note where heads were ranked on the text that the loss is measured on."""
+    if request.remove is None or text.source.name != ranked_on(request.from_file):
+        return []
+    return [
+        f"Heads were ranked on {text.source.name}, the text that the loss is measured on: on other texts expect to "
+        "lose more. Name one with --data."
+    ]
+
+
 def rescaling_notes(
-    factors: Mapping[Site, float], rescaled: MeasuredText | None, without: MeasuredText | None, text: str
+    factors: Mapping[Site, float],
+    text: str,
+    rescaled: MeasuredText | None = None,
+    without: MeasuredText | None = None,
 ) -> list[str]:
-    """What was multiplied by what, and what that did to the loss.
+    """What was multiplied by what, and what that did to the loss; nothing without factors.
 
     Args:
         factors: of the layers.
-        rescaled: the smaller model on the text, with the factors.
-        without: the same without them; None where no text was measured.
         text: name of the text that the factors come from.
+        rescaled: the smaller model on a text, with the factors; None where none was measured.
+        without: the same without them.
     """
+    if not factors:
+        return []
     low, high = min(factors.values()), max(factors.values())
     notes = [
         f"What is left of {counted(len(factors), 'layer')} was multiplied by {low:.3g} to {high:.3g} (least squares on "

@@ -85,7 +85,7 @@ class MeasuredText:
     @cached_property
     def cells(self) -> dict[str, float]:
         """Loss and perplexity with their intervals over texts, as columns."""
-        cells = {}
+        cells = dict[str, float]()
         for name in (LOSS, PERPLEXITY):
             estimate = self.evaluation.metrics[name]
             cells |= {name: estimate.value, f"{name}_low": estimate.ci_low, f"{name}_high": estimate.ci_high}
