@@ -19,7 +19,7 @@ from headlens.weights.head_slicing import heads_left, projections
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 HEADS, KEY_HEADS, HEAD_SIZE = "num_attention_heads", "num_key_value_heads", "head_dim"
-_ADVICE = "Write it for headlens.load with --shape uneven, or zeros in place of the heads with --stock."
+_ADVICE = "Write it for headlens.load with --strategy-args shape=uneven, or zeros in place of the heads with --stock."
 
 
 def lost_heads(model: nn.Module) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from headlens.attention.sites import find_sites
-from headlens.errors import UnsupportedModelError
 from headlens.heads import KEY_COLUMNS
-from headlens.models.loading import LoadedModel
 
 KV_GROUP = "kv_group"
 _MODEL = "model"
@@ -26,16 +24,7 @@ class SharedKeys:
     """
 
     labels: tuple[str, ...]
-    shared_by: dict[tuple[str, int], int]
-
-    @classmethod
-    def of(cls, loaded: LoadedModel, labels: Iterable[str]) -> SharedKeys:
-        """Looks at a model; one without heads that can be found shares nothing."""
-        try:
-            sites = find_sites(loaded.model)
-        except UnsupportedModelError:
-            sites = []
-        return cls(tuple(labels), {(s.stack, s.layer): s.shared_by for s in sites if s.shared_by > 1})
+    shared_by: Mapping[tuple[Any, int], int]
 
 
 def add_kv_groups(frame: pd.DataFrame, models: Sequence[SharedKeys]) -> None:

@@ -112,7 +112,7 @@ class Run:
         for note in loaded.notes:
             self.tell(f"{loaded.name}: {note}")
         if self.folder is not None:
-            self.folder.know(SharedKeys.of(loaded, islice(_labels(loaded), _LABELS)))
+            self.folder.know(shared_keys(loaded))
         return loaded
 
     def warn(self, text: str) -> None:
@@ -202,6 +202,16 @@ def _sharing(model: nn.Module) -> dict[str, bool]:
 def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
     """Returns the name of a model in tables: its short name, with parent folders where that is taken."""
     return next(n for n in _labels(loaded) if n not in taken)
+
+
+def shared_keys(loaded: LoadedModel) -> SharedKeys:
+    """Returns which heads of a model share keys; one without heads that can be found shares nothing."""
+    try:
+        sites = find_sites(loaded.model)
+    except UnsupportedModelError:
+        sites = []
+    groups = {(s.stack, s.layer): s.shared_by for s in sites if s.shared_by > 1}
+    return SharedKeys(tuple(islice(_labels(loaded), _LABELS)), groups)
 
 
 def _labels(loaded: LoadedModel) -> Iterator[str]:

@@ -563,7 +563,7 @@ def test_a_finished_run_is_left_alone(headlens: Headlens, run: Callable[..., Any
 def test_heads_that_were_chosen_can_be_cut_out(headlens: Headlens, run: Callable[..., Any], judge: str) -> None:
     assert run("--prune", "1,2", "--limit", 16, "--quiet").code == 0
     chosen = ("--from", "run/pruning.csv", "--where", "strategy=random,seed=1,n_pruned=2")
-    done = headlens("compact", judge, *chosen, "--out", "small", "--rounds", 2, "--limit", 5, "--json")
+    done = headlens("compact", judge, *chosen, "--out", "small", "--data-args", "rounds=2", "--limit", 5, "--json")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/pruning.csv")
     row = rows[(rows["strategy"] == "random") & (rows["seed"] == 1) & (rows["n_pruned"] == 2)].iloc[0]

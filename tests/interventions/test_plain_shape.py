@@ -99,7 +99,7 @@ def test_uneven_models_are_for_headlens_alone(tmp_path: Path) -> None:
     model, small = cut("llama", heads, tmp_path)
     with pytest.raises(UnsupportedModelError, match=r"decoder.1 2 on 1 heads of keys, decoder.2 4 on 2 heads of keys"):
         plain_settings(small)
-    with pytest.raises(RuntimeError, match="size mismatch|ignore_mismatched_sizes"):
+    with pytest.raises(RuntimeError, match=r"size mismatch|ignore_mismatched_sizes"):
         AutoModelForCausalLM.from_pretrained(tmp_path)
     with AttentionSession(model, edits=[HeadGates(dict.fromkeys(heads, 0.0))]):
         expected = logits(model, "llama")

@@ -16,6 +16,7 @@ from headlens.runs.run_record import read_run
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 _DELTA, _METRIC = "delta", "metric"
+_RANK_BY, _SHAPE = "--strategy-args rank-by", "--strategy-args shape"
 # Heads of a group of keys, by layer and number of the group.
 Groups = dict[Site, dict[int, list[Head]]]
 
@@ -35,7 +36,8 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
     if (rows := table_with(KEY_COLUMNS, path)) is None:
         if where or by is not None:
             raise OptionError(
-                f"{'--where' if where else '--by'}: {path} is a plain list.", "Leave it out; lists are in order."
+                f"{'--where' if where else _RANK_BY}: {path} is a plain list.",
+                "Leave it out; lists are in order.",
             )
         return list(dict.fromkeys(listed_heads(path)))
     chosen = matching_rows(path, rows, where)
@@ -43,7 +45,7 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
     if column not in (columns := chosen[0][1]):
         raise OptionError(
             f"--from: {path} has no column {column!r} to rank heads by.",
-            f"Name one with --by: {', '.join(name for name in columns if name not in KEY_COLUMNS)}.",
+            f"Name one with {_RANK_BY}=COLUMN: {', '.join(name for name in columns if name not in KEY_COLUMNS)}.",
         )
     harm: dict[Head, float] = {}
     for number, row in chosen:
@@ -66,7 +68,10 @@ def ranked_on(path: Path | None) -> str:
 
 def _is_loss(path: Path, number: int, row: Mapping[str, str]) -> bool:
     if _METRIC not in row:
-        raise OptionError(f"--from: {path}:{number}: {_DELTA} of no metric.", "Name the column to rank by with --by.")
+        raise OptionError(
+            f"--from: {path}:{number}: {_DELTA} of no metric.",
+            f"Name a column with {_RANK_BY}=COLUMN.",
+        )
     return row[_METRIC] in LOWER_IS_BETTER
 
 
@@ -77,7 +82,8 @@ def _number(path: Path, number: int, cell: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise OptionError(
-            f"--from: {path}:{number}: {cell!r} is no number to rank by.", "Name another column with --by."
+            f"--from: {path}:{number}: {cell!r} is no number to rank by.",
+            f"Name another with {_RANK_BY}=COLUMN.",
         )
     return value
 
@@ -121,16 +127,16 @@ def choose(ranking: Sequence[Head], n: int, shape: Shape, sites: Sequence[Site])
     if unknown := [head for head in ranking if head not in known]:
         raise OptionError(f"There is no head {unknown[0]}.", f"The model has {inventory(sites)}.")
     if n >= len(known):
-        raise OptionError(f"--remove {n} leaves no head of {len(known)}.", "Keep at least one.")
+        raise OptionError(f"--heads {n} leaves no head of {len(known)}.", "Keep at least one.")
     if shape == "uneven":
         if n > len(ranking):
-            raise OptionError(f"--remove {n}: the ranking has {counted(len(ranking), 'head')}.", "Rank more heads.")
+            raise OptionError(f"--heads {n}: the ranking has {counted(len(ranking), 'head')}.", "Rank more heads.")
         return list(ranking[:n])
     place = {head: number for number, head in enumerate(ranking)}
     if left_out := sorted(known - place.keys(), key=str):
         raise OptionError(
             f"The ranking lacks {counted(len(left_out), 'head')}, such as {left_out[0]}.",
-            f"Rank all heads of the model for --shape {shape}.",
+            f"Rank all heads of the model for shape={shape}.",
         )
     groups = groups_of(sites)
     _check_count(n, shape, groups)
@@ -153,17 +159,18 @@ def _check_count(n: int, shape: Shape, groups: Groups) -> None:
     step = sum(len(next(iter(by_number.values()))) for by_number in groups.values()) if whole else len(sizes)
     if len(set(sizes)) > 1 or len(set(map(len, groups.values()))) > 1:
         raise OptionError(
-            f"--shape {shape}: the layers of this model differ in their numbers of heads.", "Give --shape uneven."
+            f"shape={shape}: the layers of this model differ in their numbers of heads.",
+            f"Give {_SHAPE}=uneven.",
         )
     most = (len(next(iter(groups.values()))) if whole else sizes[0]) - 1
     if n % step or n // step > most:
         numbers = ", ".join(str(step * k) for k in range(1, min(most, 4) + 1))
         what = "a whole group of every layer" if whole else "one head of every group"
         raise OptionError(
-            f"--remove {n} does not go with --shape {shape}: {what} makes {step}.",
-            f"Remove {numbers}{' …' if most > 4 else ''}, or give --shape uneven."
+            f"--heads {n} does not go with shape={shape}: {what} makes {step}.",
+            f"Cut {numbers}{' …' if most > 4 else ''}, or give {_SHAPE}=uneven."
             if most
-            else "Give --shape uneven, or another shape.",
+            else f"Give {_SHAPE}=uneven, or another shape.",
         )
 
 
@@ -184,16 +191,16 @@ def shape_problem(shape: Shape, removed: Sequence[Head], sites: Sequence[Site]) 
         counts = {
             str(site): sum(gone.issuperset(heads) for heads in by_number.values()) for site, by_number in groups.items()
         }
-        what = "groups"
+        what = "group"
     else:
         counts = {
             f"group {number} of {site}" if site.shared_by > 1 else str(site): len(gone.intersection(heads))
             for site, by_number in groups.items()
             for number, heads in by_number.items()
         }
-        what = "heads"
+        what = "head"
     few, many = min(counts, key=lambda name: counts[name]), max(counts, key=lambda name: counts[name])
-    return "" if counts[few] == counts[many] else f"{many} loses {counts[many]} {what}, {few} {counts[few]}"
+    return "" if counts[few] == counts[many] else f"{many} loses {counted(counts[many], what)}, {few} {counts[few]}"
 
 
 @dataclass(frozen=True)
@@ -233,7 +240,7 @@ def choice_of_ranking(ranking: Sequence[Head], n: int, shape: Shape, sites: Sequ
             try:
                 others[other] = choose(ranking, n, other, sites)
             except OptionError as error:
-                impossible.append(error.message.replace("--remove ", ""))
+                impossible.append(error.message.replace("--heads ", ""))
     return HeadChoice(
         others[chosen], chosen, {name: others[name] for name in shapes if name in others}, tuple(impossible)
     )
@@ -247,7 +254,7 @@ def choice_of_list(heads: Sequence[Head], shape: Shape, sites: Sequence[Site]) -
     """
     if shape in ("even", "groups") and (problem := shape_problem(shape, heads, sites)):
         raise OptionError(
-            f"These heads are not --shape {shape}: {problem}.",
-            "Name other heads, let headlens choose with --from ablation.csv --remove N, or leave --shape out.",
+            f"These heads are not shape={shape}: {problem}.",
+            f"Name others, let headlens choose with --from ablation.csv --heads N, or leave {_SHAPE} out.",
         )
     return HeadChoice(list(heads), shape)

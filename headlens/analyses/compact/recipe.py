@@ -33,7 +33,7 @@ from headlens.analyses.compact.shape_costs import (
     shape_table,
     text_notes,
 )
-from headlens.analyses.compact.text_loss import MeasuredText, TextLoss, cache_bytes_per_token, gates_of
+from headlens.analyses.compact.text_loss import EveryOther, MeasuredText, TextLoss, cache_bytes_per_token, gates_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites, is_decoder_only
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -269,7 +269,7 @@ def chosen_heads(request: CompactRequest) -> list[Head]:
     """
     if request.from_file is not None:
         if request.remove is not None:
-            return read_ranking(request.from_file, request.where, request.by)
+            return read_ranking(request.from_file, request.where, request.rank_by)
         return read_heads(request.from_file, request.where)
     if not request.heads:
         raise OptionError(
@@ -296,16 +296,18 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             done = (zero_heads if request.stock else compact_model)(small, choice.heads)
             if choice.shape in ("even", "groups") and not request.stock:
                 plain_settings(small)  # refused in words where transformers cannot hold the shape
-        text = _text(request, loaded, run)
         corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
-        factors: dict[Site, float] = {}
+        measured, factors = corpus, dict[Site, float]()
         if request.rescale:
+            fitted, measured = EveryOther.of(corpus, 0), EveryOther.of(corpus, 1)
             with run.reporter.status("rescaling"):
-                factors = rescaling(loaded.model, done.heads.removed, inputs)
+                batches = model_inputs(loaded, fitted, request.measure.batch_tokens, EncodingCounts())
+                factors = rescaling(loaded.model, done.heads.removed, batches)
                 rescale(small, factors)
+        text = _text(request, loaded, measured, run)
         compared = _Comparison(request, run, loaded, inputs, done, factors)
         with _saved(run, loaded, small) as folder:
             difference, table, losses = compared.of(folder, text)
@@ -344,7 +346,8 @@ def _shapes(
 def _rounds_note(rounds: int) -> str:
     if rounds >= FEWEST:
         return INTERVALS
-    return f"{rounds} rounds are too few for intervals of times and speed-ups: --rounds {FEWEST} or more gives some."
+    few = f"{rounds} rounds are too few for intervals of times and speed-ups"
+    return f"{few}: --data-args rounds={FEWEST} or more gives some."
 
 
 def _choice(request: CompactRequest, loaded: LoadedModel, named: list[Head]) -> HeadChoice:
@@ -354,23 +357,14 @@ def _choice(request: CompactRequest, loaded: LoadedModel, named: list[Head]) -> 
     return choice_of_list(named, request.shape, sites)
 
 
-def _text(request: CompactRequest, loaded: LoadedModel, run: Run) -> TextLoss | None:
+def _text(request: CompactRequest, loaded: LoadedModel, corpus: Corpus, run: Run) -> TextLoss | None:
     """The text on which a decoder is measured; None for models that predict no next tokens."""
-    measure, is_decoder = request.measure, is_decoder_only(loaded.model)
-    if measure.data and not is_decoder:
-        raise OptionError(
-            f"--data is text for decoders; {loaded.name} does not predict next tokens.",
-            "Leave it out: outputs are compared on --corpus.",
-        )
-    if not is_decoder:
+    if not is_decoder_only(loaded.model):
         return None
-    options = EvaluationOptions(measure.batch_tokens, warn=run.warn)
     try:
-        limit, offline = request.corpus_options.limit, request.model_options.offline
-        return TextLoss.of(loaded, measure.data, limit, options, offline=offline)
+        options = EvaluationOptions(request.measure.batch_tokens, warn=run.warn)
+        return TextLoss.of(loaded, corpus, options)
     except OptionError as error:
-        if measure.data:
-            raise
         run.tell(f"Loss and perplexity were not measured: {error.message}")
         return None
 

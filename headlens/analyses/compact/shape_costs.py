@@ -95,7 +95,7 @@ def ranking_notes(request: CompactRequest, text: TextLoss) -> list[str]:
         return []
     return [
         f"Heads were ranked on {text.source.name}, the text that the loss is measured on: on other texts expect to "
-        "lose more. Name one with --data."
+        "lose more. Name one with --corpus."
     ]
 
 
@@ -118,7 +118,7 @@ def rescaling_notes(
     low, high = min(factors.values()), max(factors.values())
     notes = [
         f"What is left of {counted(len(factors), 'layer')} was multiplied by {low:.3g} to {high:.3g} (least squares on "
-        f"{text}); run.json has the factor of each."
+        f"every other sentence of {text}, the rest of which is measured); run.json has the factor of each."
     ]
     if rescaled is not None and without is not None:
         notes.append(f"Rescaling changes the loss by {_with_interval(rescaled.beside(without))}.")

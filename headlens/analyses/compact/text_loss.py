@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,19 +12,51 @@ from transformers import PreTrainedModel
 
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
+from headlens.corpora.sentence import Corpus, Example
+from headlens.errors import CorpusError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate, paired_comparison
-from headlens.tasks.example_sources import TaskSource
-from headlens.tasks.open_task import open_examples
-from headlens.tasks.task import Task
+from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.examples import TextExample
+from headlens.tasks.language_modeling import CausalLM
 from headlens.tasks.task_heads import check_head
-from headlens.tasks.task_options import TaskData
 
 LOSS, PERPLEXITY = "loss", "perplexity"
+
+
+@dataclass(frozen=True)
+class EveryOther:
+    """Half of a corpus, held in memory.
+
+    Args:
+        name: of the corpus.
+        examples: every other one.
+    """
+
+    name: str
+    examples: tuple[Example, ...]
+
+    @classmethod
+    def of(cls, corpus: Corpus, first: int) -> EveryOther:
+        """Every other example of a corpus, from the first (0) or the second (1) on.
+
+        Raises:
+            CorpusError: if there is none.
+        """
+        examples = tuple(example for number, example in enumerate(corpus) if number % 2 == first)
+        if not examples:
+            raise CorpusError(
+                f"{corpus.name} has a single sentence: --rescale fits on one half and measures on the other.",
+                "Give more text with --corpus.",
+            )
+        return cls(corpus.name, examples)
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples)
 
 
 @dataclass(frozen=True)
@@ -37,30 +69,26 @@ class TextLoss:
         options: batches and bootstrap.
     """
 
-    task: Task
-    source: TaskSource
+    task: CausalLM
+    source: MemoryExamples
     options: EvaluationOptions
 
     @classmethod
-    def of(
-        cls, loaded: LoadedModel, data: Sequence[str], limit: int | None, options: EvaluationOptions, *, offline: bool
-    ) -> TextLoss:
-        """Opens the text for a decoder.
+    def of(cls, loaded: LoadedModel, corpus: Corpus, options: EvaluationOptions) -> TextLoss:
+        """The sentences of a corpus as texts for a decoder.
 
         Args:
             loaded: the model.
-            data: files or data sets; none for the bundled sentences.
-            limit: most examples to read.
+            corpus: whose first sides are read.
             options: batches and bootstrap.
-            offline: never ask the hub.
 
         Raises:
             OptionError: if the model does not predict next tokens.
-            CorpusError: if the text cannot be read.
         """
-        task, source = open_examples(TaskData(task="causal-lm", data=tuple(data), limit=limit), offline=offline)
+        task = CausalLM()
         check_head(loaded, task)
-        return cls(task, source, options)
+        texts = (TextExample(str(number), (example.source.text,)) for number, example in enumerate(corpus))
+        return cls(task, MemoryExamples(tuple(texts), corpus.name), options)
 
     def evaluate(self, loaded: LoadedModel, gates: Mapping[Head, float] | None = None) -> MeasuredText:
         """Reads the text with a model, some of whose heads may have gates."""
