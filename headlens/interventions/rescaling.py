@@ -2,7 +2,8 @@
 
 Without some heads the output of a layer is smaller, or larger, than the layers after it expect. One factor α for each
 layer, folded into its output projection, brings what is left nearest to the whole: it minimises Σ |y - α z|² over the
-tokens of a text, where y is what all heads add to the residual stream, and z what those add that stay.
+tokens of a text, where y is what all heads add to the residual stream, and z what those add that stay. HARP (Liu and
+Liu 2025, arXiv 2507.01900) has such a number for layers without queries and keys, but finds it by a search on perplexity.
 """
 
 from __future__ import annotations
