@@ -3,7 +3,8 @@
 Without some heads the output of a layer is smaller, or larger, than the layers after it expect. One factor α for each
 layer, folded into its output projection, brings what is left nearest to the whole: it minimises Σ |y - α z|² over the
 tokens of a text, where y is what all heads add to the residual stream, and z what those add that stay. HARP (Liu and
-Liu 2025, arXiv 2507.01900) has such a number for layers without queries and keys, but finds it by a search on perplexity.
+Liu 2025, arXiv 2507.01900) has such a number for layers without queries and keys, found by a search on
+perplexity.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def removed_of(site: Site, removed: Collection[Head]) -> list[Head]:
     return [head for head in site.heads if head in removed]
 
 
-def rescale(model: PreTrainedModel, factors: Mapping[Site, float]) -> None:
+def scale_layers(model: PreTrainedModel, factors: Mapping[Site, float]) -> None:
     """Multiplies what the heads of some layers add, in the weights of a model that has lost its heads already."""
     heads = {(s.stack, s.layer): s.n_heads for s in find_sites(model)}
     for site, factor in factors.items():

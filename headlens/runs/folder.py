@@ -231,7 +231,7 @@ class RunFolder:
             self._write()
 
     def know(self, model: SharedKeys) -> None:
-        """Remembers a model of the run, for its tables."""
+        """Remembers which heads of a model of the run share keys, for the column of its tables."""
         self._models.append(model)
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:

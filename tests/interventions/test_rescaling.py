@@ -18,7 +18,7 @@ from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model, zero_heads
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.rescaling import rescale, rescaling
+from headlens.interventions.rescaling import rescaling, scale_layers
 
 NAMES = ["llama", "gpt2", "bert", "marian", "gpt-oss"]
 
@@ -91,7 +91,7 @@ def test_weights_hold_the_factors(name: str, *, stock: bool) -> None:
     factors = rescaling(model, removed, [inputs])
     small = copy.deepcopy(model)
     (zero_heads if stock else compact_model)(small, removed)
-    rescale(small, factors)
+    scale_layers(small, factors)
     values = {h: factors.get(s, 1.0) for s in sites for h in s.heads} | dict.fromkeys(removed, 0.0)
     with torch.no_grad(), AttentionSession(model, edits=[HeadGates(values)]):
         expected = model(**inputs)[0]

@@ -52,7 +52,7 @@ from headlens.interventions.compacting import (
 )
 from headlens.interventions.gates import HeadGates
 from headlens.interventions.plain_shape import plain_settings
-from headlens.interventions.rescaling import rescale, rescaling
+from headlens.interventions.rescaling import rescaling, scale_layers
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
 from headlens.planning.speed import operations_of, seconds_of
@@ -245,7 +245,7 @@ class CompactRun:
 
     @property
     def table(self) -> pd.DataFrame:
-        """The model before and after."""
+        """Returns `compact.csv`, the model before and after."""
         return self.tables["compact"]
 
     def summary(self) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             with run.reporter.status("rescaling"):
                 batches = model_inputs(loaded, fitted, request.measure.batch_tokens, EncodingCounts())
                 factors = rescaling(loaded.model, done.heads.removed, batches)
-                rescale(small, factors)
+                scale_layers(small, factors)
         text = _text(request, loaded, measured, run)
         compared = _Comparison(request, run, loaded, inputs, done, factors)
         with _saved(run, loaded, small) as folder:
@@ -413,7 +413,7 @@ class _Comparison:
         sizes, operations = [model_size(m) for m in models], [operations_of(_body(m), middle) for m in models]
         states = ["original", "stock" if self.request.stock else "compacted"]
         table = compact_table(self.loaded.short_name, states, sizes, seconds, operations)
-        table["tokens_per_second"] = sum(map(real_tokens, inputs)) / len(inputs) / table["seconds_per_forward"]
+        table["tokens_per_second"] = sum(map(tokens_read, inputs)) / len(inputs) / table["seconds_per_forward"]
         table["cache_bytes_per_token"] = [cache_bytes_per_token(m, inputs[0]) for m in models]
         losses = []
         if text is not None:
@@ -432,7 +432,7 @@ def _largest(difference: Difference) -> float:
     return math.inf if math.isnan(difference.largest) else difference.largest
 
 
-def real_tokens(batch: Mapping[str, Any]) -> int:
+def tokens_read(batch: Mapping[str, Any]) -> int:
     """How many tokens of a batch are not padding, those of both sides."""
     names = ("attention_mask", "decoder_attention_mask")
     return sum(int(batch[name].sum()) for name in names if batch.get(name) is not None)

@@ -126,7 +126,7 @@ class MeasuredText:
         return paired_comparison(own.task, LOSS, other.evaluation.records, draws).of(own.records)
 
     def compared(self, other: MeasuredText) -> dict[str, float]:
-        """`beside` as columns."""
+        """Computes the same as `beside`, as columns of a table."""
         found = self.beside(other)
         return {"loss_delta": found.delta, "loss_delta_low": found.low, "loss_delta_high": found.high}
 
