@@ -95,7 +95,8 @@ def _problem(model: PreTrainedModel, settings: dict[str, int]) -> str:
         return (lines[-1] if lines else type(error).__name__).removeprefix("ValueError: ").rstrip(".")
     wanted, got = _shapes(model.named_parameters()), _shapes(plain.named_parameters())
     if different := next((name for name in wanted if got.get(name) != wanted[name]), None):
-        return f"{different} would have the shape {got.get(different)}, not {wanted[different]}"
+        shapes = f"{different} would have the shape {got.get(different)}, not {wanted[different]}"
+        return f"its configuration says no other size of a head than width / heads ({shapes})"
     return ""
 
 

@@ -56,8 +56,8 @@ def rescaling(
         whole, left = (
             (c.flatten(0, -2) if mask is None else c[mask]).to(weight.dtype) @ weight.T for c in (context, rest)
         )  # (tokens, features)
-        products = torch.stack([(whole * left).double().sum(), (left * left).double().sum()])
-        sums[site] += products.cpu()
+        whole, left = whole.double(), left.double()
+        sums[site] += torch.stack([(whole * left).sum(), (left * left).sum()]).cpu()
 
     with ExitStack() as undo, torch.inference_mode():
         for site in sites:
