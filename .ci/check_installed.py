@@ -72,7 +72,10 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
     "sparsefinder": ([*_GRAPHS, "--methods", "points=1", "--no-figures", *_FEW, "--out", "sf"], "sf/pareto.csv"),
     "probe": (["--replicates", "20", "--limit", "30", "--out", "probe"], "probe/probe_weights.csv"),
     "prune": (["--lambdas", "0.1", *_STEPS, "--out", "prune"], "prune/sweep.csv"),
-    "compact": (["demo", "--heads", "encoder.3.1", "--limit", "4", "--rounds", "2", "--out", "c"], "c/compact.csv"),
+    "compact": (
+        ["demo", "--heads", "encoder.3.1", "--limit", "4", "--data-args", "rounds=2", "--out", "c"],
+        "c/compact.csv",
+    ),
     "train": (["demo", *_STEPS, "--out", "train"], "train/model/config.json"),
     "train-dam": (["--lambdas", "0.1", *_STEPS, "--out", "dam"], "dam/sweep.csv"),
     "models": (["check", "demo"], ""),

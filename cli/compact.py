@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .command import analysis
@@ -17,6 +18,26 @@ def _with_interval(value: float, low: float, high: float, form: str) -> str:
     """Formats a number with its interval, or without one where there were too few rounds."""
     text = format(value, form)
     return text if math.isnan(low) else f"{text} ({low:{form}} to {high:{form}})"
+
+
+def _of_text(row: Mapping[Any, Any], name: str) -> dict[str, str]:
+    """Loss and perplexity of a row, under its name."""
+    delta, low, high = (row[key] for key in ("loss_delta", "loss_delta_low", "loss_delta_high"))
+    return {
+        name: row[name],
+        "perplexity": _with_interval(row["perplexity"], row["perplexity_low"], row["perplexity_high"], ".3f"),
+        "loss": _with_interval(row["loss"], row["loss_low"], row["loss_high"], ".3f"),
+        "change of the loss": "" if math.isnan(delta) else _with_interval(delta, low, high, "+.3f"),
+    }
+
+
+def _of_decoder(row: Mapping[Any, Any]) -> dict[str, str]:
+    kept = row["cache_bytes_per_token"]
+    text = _of_text(row, "state") if "loss" in row else {"state": row["state"]}
+    return text | {
+        "tokens/s": f"{row['tokens_per_second']:,.0f}",
+        "cache, bytes/token": "" if math.isnan(kept) else f"{kept:,.0f}",
+    }
 
 
 @analysis("Models")
@@ -44,5 +65,10 @@ def compact(run: Any, request: Any, screen: Screen) -> str:
             }
         )
     screen.table(f"{table['model'].iloc[0]} before and after", rows)
+    if table["cache_bytes_per_token"].notna().any() or "loss" in table:
+        screen.table("As a decoder", [_of_decoder(row) for row in table.to_dict("records")])
+    if "shapes" in run.tables:
+        shapes = run.tables["shapes"].to_dict("records")
+        screen.table("Shapes, with the heads at 0", [_of_text(row, "shape") for row in shapes])
     screen.notes([f"Self-check against the model with these heads at 0: {run.difference}."])
     return next_step("classify", request, str(run.folder))

@@ -188,6 +188,9 @@ class Classify(
 class Compact(Resumed, CorpusOptions, ModelOptions, OutputOptions, total=False):
     from_file: Place | None
     where: Texts | None
+    rank_by: Text | None
+    shape: Literal["auto", "even", "groups", "uneven"] | None
+    rescale: bool | None
     stock: bool | None
     corpus: Text | None
     batch_tokens: Whole | None

@@ -36,6 +36,6 @@ CASES: dict[str, tuple[object, ...]] = {
     "masks --task": ("masks", "{judge}", *SST2, *TRAINED, "--pattern", "window:1"),
     "masks --graph": ("masks", "{judge}", *SST2, *TRAINED, "--graph", "neighbour", "--no-controls"),
     "sparsefinder": ("sparsefinder", "{sparse}", "--limit", 12, *GRID, *SST2[:4]),
-    "compact": ("compact", "{bert}", "--heads", "encoder.0.1", "--limit", 5, "--rounds", 2),
+    "compact": ("compact", "{bert}", "--heads", "encoder.0.1", "--limit", 5, "--data-args", "rounds=2"),
     "report": ("report", "{measured}", "--latex"),
 }  # fmt: skip

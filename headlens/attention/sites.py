@@ -15,7 +15,7 @@ from torch import nn
 from headlens.attention.supported_models import FAMILIES, UNSUPPORTED
 from headlens.errors import OptionError, UnsupportedModelError
 from headlens.heads import Head, Stack
-from headlens.weights.head_slicing import heads_left
+from headlens.weights.head_slicing import groups_before, heads_left
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
@@ -36,6 +36,7 @@ class Site:
         module: qualified name of the attention module.
         shared: whether the module computes several layers.
         left: original numbers of the remaining heads if some were cut out; None if none was.
+        shared_by: how many heads of the original share a head of keys and values; 1 where each has its own.
     """
 
     stack: Stack
@@ -44,6 +45,7 @@ class Site:
     module: str
     shared: bool = False
     left: tuple[int, ...] | None = None
+    shared_by: int = 1
 
     @property
     def heads(self) -> list[Head]:
@@ -110,7 +112,7 @@ def _number(model: nn.Module, modules: list[_AttentionModule]) -> list[Site]:
     if (repeated := _repeated(modules)) is not None:
         modules, layers = repeated, range(len(repeated))
     return [
-        Site(m.stack, layer, _n_heads(m), m.name, repeated is not None, heads_left(m.module))
+        Site(m.stack, layer, _n_heads(m), m.name, repeated is not None, heads_left(m.module), groups_before(m.module))
         for layer, m in zip(layers, modules, strict=True)
     ]
 

@@ -20,11 +20,11 @@ from headlens.attention.persistent_edit import set_aside
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.heads import Head
-from headlens.weights.head_map import FILE, HeadMap, SiteHeads, as_json
+from headlens.interventions.plain_shape import lost_heads, plain_settings, with_settings
+from headlens.weights.head_map import COUNTS, FILE, HeadMap, SiteHeads, as_json
 from headlens.weights.head_slicing import (
     guard_cache,
     heads_before,
-    heads_left,
     numbers_of,
     output_projection,
     projections,
@@ -73,8 +73,7 @@ def heads_of_model(model: PreTrainedModel) -> HeadMap:
 
 def removed_heads(model: PreTrainedModel) -> list[Head]:
     """The heads of the original that contribute nothing any more; none for a model that has them all, of any kind."""
-    lost = depth_mask(model) is not None or any(heads_left(module) is not None for module in model.modules())
-    return heads_of_model(model).removed if lost else []
+    return heads_of_model(model).removed if depth_mask(model) is not None or lost_heads(model) else []
 
 
 def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
@@ -175,6 +174,9 @@ def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrained
 def save_compacted(model: PreTrainedModel, folder: Path) -> None:
     """Saves a model so that `headlens.load` reads it again, with the map of its heads if it lost some.
 
+    Where transformers' own class can have these shapes (`plain_settings`), config.json has the smaller numbers of
+    heads, so that plain from_pretrained reads the folder, too; the map has those of the original.
+
     Args:
         model: a model with all its heads, a compacted one, or one that was trained further after compaction.
         folder: folder for `save_pretrained`; the caller saves the tokenizer.
@@ -183,9 +185,21 @@ def save_compacted(model: PreTrainedModel, folder: Path) -> None:
     # safetensors writes files that only their owner may read.
     for weights in folder.glob("*.safetensors"):
         weights.chmod((folder / "config.json").stat().st_mode)
-    if any(heads_left(m) is not None for m in model.modules()) or any(silent_heads(model)) or head_scales(model):
-        heads = as_json(heads_of_model(model))
-        (folder / FILE).write_text(json.dumps(heads, indent=2) + "\n", encoding="utf-8")
+    if lost_heads(model) or any(silent_heads(model)) or head_scales(model):
+        heads = heads_of_model(model)
+        if (settings := settings_or_none(model)) is not None:
+            with_settings(model.config, settings).save_pretrained(folder)
+            original = {name: getattr(model.config, name) for name in COUNTS if name in settings}
+            heads = replace(heads, config=original)
+        (folder / FILE).write_text(json.dumps(as_json(heads), indent=2) + "\n", encoding="utf-8")
+
+
+def settings_or_none(model: PreTrainedModel) -> dict[str, int] | None:
+    """What `plain_settings` gives for a model that lost heads; None where transformers cannot hold its shapes."""
+    try:
+        return plain_settings(model) or None
+    except UnsupportedModelError:
+        return None
 
 
 def refilled(model: PreTrainedModel) -> PreTrainedModel:

@@ -22,6 +22,7 @@ from headlens.extensions import loaded_extensions
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.models.names import short_model_name
 from headlens.plots.export import write_figure
+from headlens.runs.kv_groups import SharedKeys, add_kv_groups
 from headlens.runs.run_record import (
     RUN_FILE,
     check_same_conditions,
@@ -120,6 +121,7 @@ class RunFolder:
         self.path = path
         self._command = command
         self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
+        self._models: list[SharedKeys] = []
         self._lock = FolderLock(path)
         self._created: list[Path] = []  # folders that this run made, the innermost first
         self._start = time.monotonic()
@@ -228,8 +230,16 @@ class RunFolder:
             before.update(parts)
             self._write()
 
+    def know(self, model: SharedKeys) -> None:
+        """Remembers which heads of a model of the run share keys, for the column of its tables."""
+        self._models.append(model)
+
     def table(self, name: str, frame: pd.DataFrame) -> Path:
-        """Writes a table to `<name>.csv` in the run folder, lists file and rows in the record and returns its path."""
+        """Writes a table to `<name>.csv` in the run folder, lists file and rows in the record and returns its path.
+
+        A table about heads that share keys gets the column `kv_group`, see `add_kv_groups`.
+        """
+        add_kv_groups(frame, self._models)
         path = self._add(write_csv(frame, self._place(f"{name}.csv")))
         self._record.setdefault("rows", {})[path.name] = len(frame)
         return path

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass, PassState, fill_from_parts, sums_file
 from headlens.runs.folder import RunFolder
+from headlens.runs.kv_groups import SharedKeys
 from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter
 from headlens.shared_options import OutputOptions, arguments
@@ -32,6 +33,7 @@ from headlens.unchanged_files import one_state_of_files
 
 # Raised whenever metrics keep other sums than before, so that none are added to those of another headlens.
 _SUMS = "2"
+_LABELS = 20  # names of a model that are looked for in tables
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,8 @@ class Run:
             loaded = load(name, options)
         for note in loaded.notes:
             self.tell(f"{loaded.name}: {note}")
+        if self.folder is not None:
+            self.folder.know(shared_keys(loaded))
         return loaded
 
     def warn(self, text: str) -> None:
@@ -197,10 +201,25 @@ def _sharing(model: nn.Module) -> dict[str, bool]:
 
 def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
     """Returns the name of a model in tables: its short name, with parent folders where that is taken."""
+    return next(n for n in _labels(loaded) if n not in taken)
+
+
+def shared_keys(loaded: LoadedModel) -> SharedKeys:
+    """Returns which heads of a model share keys; one without heads that can be found shares nothing."""
+    try:
+        sites = find_sites(loaded.model)
+    except UnsupportedModelError:
+        sites = []
+    groups = {(s.stack, s.layer): s.shared_by for s in sites if s.shared_by > 1}
+    return SharedKeys(tuple(islice(_labels(loaded), _LABELS)), groups)
+
+
+def _labels(loaded: LoadedModel) -> Iterator[str]:
+    """The names that a model may have in tables, the first one first; without end."""
     parts = Path(loaded.name).parts
     longer = ["/".join(parts[-count:]) for count in range(2, len(parts))]
-    names = chain((loaded.short_name, *longer, loaded.name), (f"{loaded.name} ({number})" for number in count(2)))
-    return next(n for n in names if n not in taken)
+    yield from dict.fromkeys((loaded.short_name, *longer, loaded.name))
+    yield from (f"{loaded.name} ({number})" for number in count(2))
 
 
 def _model_identity(loaded: LoadedModel) -> dict[str, str]:

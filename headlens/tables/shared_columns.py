@@ -13,6 +13,12 @@ MODEL = word("model", "Short name of the model; with parent folders where others
 STACK = word("stack", "Which attention the head belongs to.", words=STACKS)
 LAYER = index("layer", "Number of the layer, from 0; layers that share their weights count one by one.")
 HEAD = index("head", "Number of the head in its layer, from 0, as in the original of a compacted model.")
+KV_GROUP = count(
+    "kv_group",
+    "Number of the head of keys and values that the head shares with others, from 0, as in the original; empty where "
+    "it has its own, and absent where all have.",
+    optional=True,
+)  # in every table about heads, see `every_table`
 HEAD_KEYS = (STACK, LAYER, HEAD)
 MODEL_HEAD = (MODEL, *HEAD_KEYS)
 HEAD_IDENTITY = ("model", *KEY_COLUMNS)

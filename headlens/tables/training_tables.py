@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.tables import shared_columns as shared
 from headlens.tables.ablation_tables import EXAMPLES
-from headlens.tables.table_schema import TableSchema, count, number, optional, word
+from headlens.tables.table_schema import TableSchema, count, number, optional, truth, word
 
 LOG_OF_TRAINING = TableSchema("log", "An update of the weights that was logged.", shared.LOG, ("step",))
 EVALUATIONS = TableSchema(
@@ -42,6 +42,15 @@ ALPHAS = TableSchema(
 TRAIN = (LOG_OF_TRAINING, EVALUATIONS, METRICS_OF_MODEL, EXAMPLES, ALPHAS)
 
 _TIMES = "times that of the original"
+# Of a decoder on text.
+_TEXT = (
+    number("loss", "Mean negative log-likelihood of a token of the text.", "nats"),
+    *shared.interval("the loss, over texts", ("loss_low", "loss_high"), "nats"),
+    number("perplexity", "The loss as a power of e."),
+    *shared.interval("the perplexity, over texts", ("perplexity_low", "perplexity_high")),
+    number("loss_delta", "The loss minus that of the original; empty for the original.", "nats"),
+    *shared.interval("that difference, paired by text", ("loss_delta_low", "loss_delta_high"), "nats"),
+)
 COMPACT_STATES = TableSchema(
     "compact",
     "A state of the model: the original, and the one without the heads that were cut out.",
@@ -59,8 +68,39 @@ COMPACT_STATES = TableSchema(
         *optional(
             count("operations", "Floating-point operations of a forward pass over the middle batch."),
             number("theoretical_speedup", "Operations of the original as a multiple of this one's: a bound.", _TIMES),
+            number(
+                "tokens_per_second",
+                "Tokens that a forward pass reads per second, padding left out; nothing is generated.",
+                "tokens per second",
+            ),
+            number(
+                "cache_bytes_per_token",
+                "By how much the keys and values that a decoder keeps grow with a token, over all layers; empty for "
+                "models that keep none. A sliding window ends the growth of its layer.",
+                "bytes",
+            ),
         ),
+        *optional(*_TEXT, group="text"),
     ),
     ("model", "state"),
 )
-COMPACT = (COMPACT_STATES,)
+SHAPES = TableSchema(
+    "shapes",
+    "A shape that as many heads of a ranking can be cut in, measured with these heads at 0 and without rescaling; of "
+    "decoders.",
+    (
+        shared.MODEL,
+        word(
+            "shape",
+            "`even`: as many heads of every group that shares keys, in every layer; `groups`: whole groups, as many in "
+            "every layer; `uneven`: the least important heads wherever they are.",
+            words=("even", "groups", "uneven"),
+        ),
+        truth("chosen", "Whether the model was written in this shape."),
+        count("n_removed", "Heads that go.", "heads"),
+        *_TEXT,
+        word("removed", "Names of these heads, the least important first, with spaces between them.", filled=True),
+    ),
+    ("model", "shape"),
+)
+COMPACT = (COMPACT_STATES, SHAPES)

@@ -1,16 +1,17 @@
 """The map of heads of a smaller model: which heads of the original it still has, as saved beside its weights.
 
-`heads_removed.json` holds it; the weights of a model that lost heads have other shapes than its configuration says.
+`heads_removed.json` holds it. The weights of a model that lost heads have other shapes than its configuration says,
+or else, where config.json is that of the smaller model, the file says what the original's was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.errors import ModelError, OptionError, UnsupportedModelError, read_errors
 from headlens.heads import MOST_HEADS, STACKS, Head, Stack
@@ -22,6 +23,9 @@ FILE = "heads_removed.json"
 _FORMAT = "headlens: heads removed"
 _VERSION = 1
 _SCALES = "scales"
+_CONFIG = "config"
+# Settings of the original that the file may hold, see `HeadMap.config`.
+COUNTS = ("num_attention_heads", "num_key_value_heads")
 _ORIGINAL = "headlens_original"
 _PRUNED = "It must name heads by layer, each once, which the model of its config.json has and headlens can cut out."
 _ADVICE = "Compact the original model again, or take the file that was written with these weights."
@@ -74,9 +78,16 @@ class SiteHeads:
 
 @dataclass(frozen=True)
 class HeadMap:
-    """The heads of a model, with the numbers of the original; one entry for each layer, in the order they run."""
+    """The heads of a model, with the numbers of the original; one entry for each layer, in the order they run.
+
+    Args:
+        sites: the layers.
+        config: numbers of heads by the configuration of the original, where config.json beside the file has those of
+            the smaller model, so that transformers reads it alone; empty where config.json is the original's.
+    """
 
     sites: tuple[SiteHeads, ...]
+    config: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def removed(self) -> list[Head]:
@@ -147,6 +158,11 @@ class HeadMap:
         if (first := next((s.module for s in self.sites if s.stack == "decoder"), None)) is not None:
             guard_cache(model, first)
 
+    def restore(self, config: PreTrainedConfig) -> None:
+        """Gives a configuration the numbers of heads that the original had, in place; the map is applied after that."""
+        for name, count in self.config.items():
+            setattr(config, name, count)
+
     def inventory(self) -> str:
         """The heads of the original in words, such as `encoder.0 to encoder.11 with heads 0 to 11`."""
         stacks = [[s for s in self.sites if s.stack == stack] for stack in STACKS]
@@ -166,6 +182,7 @@ def as_json(heads: HeadMap) -> dict[str, Any]:
         "masked": [str(h) for h in heads.masked],
         # Factors only where there are any: few models have them.
         "sites": [{k: v for k, v in asdict(s).items() if k != _SCALES or v} for s in heads.sites],
+        **({_CONFIG: dict(heads.config)} if heads.config else {}),
     }
 
 
@@ -188,7 +205,10 @@ def read_head_map(folder: Path) -> HeadMap | None:
     sites = content.get("sites")
     if not isinstance(sites, list) or not sites:
         raise ModelError(f"{path} has no sites.", _ADVICE)
-    heads = HeadMap(tuple(_site(path, number, site) for number, site in enumerate(sites)))
+    config = content.get(_CONFIG, {})
+    if not isinstance(config, dict) or not config.keys() <= set(COUNTS) or not _are_counts(list(config.values())):
+        raise ModelError(f"{path}: {_CONFIG} is {str(config)[:60]}, not numbers of heads by name.", _ADVICE)
+    heads = HeadMap(tuple(_site(path, number, site) for number, site in enumerate(sites)), config)
     if len({(s.stack, s.layer) for s in heads.sites}) < len(heads.sites):
         raise ModelError(f"{path} lists a layer twice.", _ADVICE)
     if any(heads.modules[s.module] != s.left for s in heads.sites):
@@ -269,8 +289,10 @@ def model_class(
             'Add "architectures" to its config.json, such as ["BertModel"].',
         )
 
-    def build(model: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
-        original.__init__(model, *args, **kwargs)
+    def build(model: PreTrainedModel, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
+        if heads is not None:
+            heads.restore(config)
+        original.__init__(model, config, *args, **kwargs)
         if heads is not None:
             check_fits(heads, model, Path(place))
             heads.apply(model)

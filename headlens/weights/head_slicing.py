@@ -265,6 +265,11 @@ def heads_left(module: nn.Module) -> tuple[int, ...] | None:
     return left
 
 
+def groups_before(module: nn.Module) -> int:
+    """How many heads of a module shared a head of keys and values in the original model; 1 where each has its own."""
+    return max(1, int(getattr(module, GROUPS_BEFORE, vars(module).get(_GROUPS, 1))))
+
+
 def numbers_of(model: nn.Module, name: str) -> tuple[int, ...]:
     """The original numbers of the heads an attention module has, in the order of its weights.
 
@@ -335,7 +340,7 @@ def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
     per_group = _per_group(places, parts)
     counts = (parts.n_heads, parts.n_heads // parts.shared_by)
     shared_by = next(iter(per_group.values()), parts.shared_by)
-    setattr(module, GROUPS_BEFORE, getattr(module, GROUPS_BEFORE, parts.shared_by))
+    setattr(module, GROUPS_BEFORE, groups_before(module))
     _resize(model, name, (places, list(per_group)), counts, (len(places), len(per_group)), _selected)
     _set_groups(module, shared_by)
     setattr(module, LEFT, tuple(left))
@@ -346,7 +351,7 @@ def refill(model: nn.Module, name: str) -> None:
     """Gives an attention module its original shape, in place: zeros where heads were cut out."""
     module = model.get_submodule(name)
     if (left := heads_left(module)) is not None:
-        n_before, shared_by = heads_before(model, name), int(getattr(module, GROUPS_BEFORE))
+        n_before, shared_by = heads_before(model, name), groups_before(module)
         groups = list(dict.fromkeys(head // shared_by for head in left))
         counts = (n_before, n_before // shared_by)
         _resize(model, name, (left, groups), counts, counts, _spread)

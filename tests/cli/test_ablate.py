@@ -76,7 +76,7 @@ def test_heads_that_are_not_needed_are_cut_out_next(
     following = shlex.split(done.out.partition("Next: ")[2])
     cut = ["--from", "run/pruning.csv", "--where", "strategy=ranked,n_pruned=1"]
     assert following == ["headlens", "compact", judge, *cut, "--device", "cpu"]
-    made = headlens(*following[1:], "--limit", 4, "--rounds", 2, "--out", "small")
+    made = headlens(*following[1:], "--limit", 4, "--data-args", "rounds=2", "--out", "small")
     assert made.code == 0, made.err
     assert "Next: headlens classify small --limit 4 --device cpu" in " ".join(made.out.split())
 
@@ -578,7 +578,7 @@ def test_a_finished_run_is_left_alone(headlens: Headlens, run: Callable[..., Any
 def test_heads_that_were_chosen_can_be_cut_out(headlens: Headlens, run: Callable[..., Any], judge: str) -> None:
     assert run("--prune", "1,2", "--limit", 16, "--quiet").code == 0
     chosen = ("--from", "run/pruning.csv", "--where", "strategy=random,seed=1,n_pruned=2")
-    done = headlens("compact", judge, *chosen, "--out", "small", "--rounds", 2, "--limit", 5, "--json")
+    done = headlens("compact", judge, *chosen, "--out", "small", "--data-args", "rounds=2", "--limit", 5, "--json")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/pruning.csv")
     row = rows[(rows["strategy"] == "random") & (rows["seed"] == 1) & (rows["n_pruned"] == 2)].iloc[0]

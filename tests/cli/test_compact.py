@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from safetensors import SafetensorError
 from saved import build, save
 from tiers import rest_slow
-from transformers import BertModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BertModel, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.compact import recipe as run_compact
 from headlens.analyses.compact.recipe import Difference
@@ -23,9 +25,10 @@ from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import load
+from headlens.weights.head_slicing import heads_left
 
 Headlens = Callable[..., Any]
-FAST = ("--limit", 5, "--rounds", 2)
+FAST = ("--limit", 5, "--data-args", "rounds=2")
 HEADS = "encoder.0.1,encoder.1.0,encoder.1.1,encoder.1.2"
 COLUMNS = [
     "model",
@@ -229,7 +232,18 @@ BAD = {
         "--where only applies together with --from",
         "--from",
     ),
-    "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "greater than or equal to 2"),
+    "a number of no ranking": (["--heads", "4"], "--heads 4 is a number of heads, but none are ranked", "--from"),
+    "a column of no ranking": (
+        ["--heads", "encoder.0.0", "--strategy-args", "rank-by=confidence"],
+        "rank-by is for a ranking",
+        "--heads N",
+    ),
+    "a shape of its own": (["--heads", "encoder.0.0", "--shape", "even"], "--shape", "--strategy-args shape"),
+    "too few rounds": (
+        ["--heads", "encoder.0.0", "--data-args", "rounds=1"],
+        "--data-args rounds 1 is out of range",
+        "at least 2",
+    ),
 }
 
 
@@ -262,6 +276,125 @@ def test_models_that_cannot_be_cut(
     assert done.code == 0, done.err
     assert headlens("classify", "small", "--limit", 3, "--no-figures", "--out", "roles").code == 0
     assert Path("roles/heads.csv").read_text().count("\n") == 7
+
+
+@pytest.fixture
+def tiny_llama(tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase) -> str:
+    groups = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    return save(build("LlamaForCausalLM", len(bytebpe_tokenizer), **groups), tmp_path / "llama", bytebpe_tokenizer)
+
+
+def ranking(folder: Path, metric: str = "loss") -> Path:
+    """A table of ablation in which heads 1 and 3 of layer 0 matter least, then those of layer 1."""
+    rows = [
+        {
+            "metric": metric,
+            "stack": "decoder",
+            "layer": layer,
+            "head": h,
+            "delta": layer + (h % 2 == 0) + h / 9,
+        }
+        for layer in range(2)
+        for h in range(4)
+    ]
+    pd.DataFrame(rows).to_csv(folder / "ablation.csv", index=False)
+    return folder / "ablation.csv"
+
+
+def test_even_decoders_load_in_plain_transformers(headlens: Headlens, tiny_llama: str, tmp_path: Path) -> None:
+    options = ("--from", ranking(tmp_path), "--heads", 4, *FAST, "--out", "small")
+    done = headlens("compact", tiny_llama, *options)
+    assert done.code == 0, done.err
+    assert "Plain from_pretrained reads the folder" in done.out
+    assert "The shape even changes the loss by" in done.out
+    plain = LlamaForCausalLM.from_pretrained("small").eval()
+    assert (plain.config.num_attention_heads, plain.config.num_key_value_heads, plain.config.head_dim) == (2, 2, 8)
+    removed = "decoder.0.1,decoder.0.3,decoder.1.1,decoder.1.3"
+    with torch.no_grad():
+        found = plain(input_ids=torch.arange(10, 28).reshape(2, 9))[0]
+    torch.testing.assert_close(found, outputs(tiny_llama, removed), atol=1e-5, rtol=0)
+    torch.testing.assert_close(outputs("small"), found, atol=1e-5, rtol=0)
+    assert sorted(map(str, heads_of_model(load("small").model).removed)) == removed.split(",")
+
+    table = pd.read_csv("small/compact.csv")
+    assert list(table["cache_bytes_per_token"]) == [2 * 2 * 2 * 8 * 4] * 2
+    assert np.exp(table["loss"]).tolist() == pytest.approx(table["perplexity"].tolist())
+    assert math.isnan(table["loss_delta"][0])
+    assert table["loss_delta"][1] == pytest.approx(table["loss"][1] - table["loss"][0])
+    tokens = table["tokens_per_second"] * table["seconds_per_forward"]
+    assert tokens[0] == pytest.approx(tokens[1])
+    shapes = pd.read_csv("small/shapes.csv")
+    assert list(shapes["shape"]) == ["even", "groups", "uneven"]
+    assert list(shapes["chosen"]) == [True, False, False]
+    # Measured with gates, and once more of the saved model.
+    assert shapes["loss"][0] == pytest.approx(table["loss"][1], abs=1e-5)
+    assert shapes["removed"][1].split() == ["decoder.0.1", "decoder.0.0", "decoder.1.1", "decoder.1.0"]
+    assert set(shapes["removed"][2].split()) == {"decoder.0.1", "decoder.0.3", "decoder.0.0", "decoder.1.1"}
+
+    # Every command reads it, with the numbers of the original, and tables say which heads share keys.
+    assert headlens("classify", "small", "--limit", 3, "--no-figures", "--out", "roles").code == 0
+    heads = pd.read_csv("roles/heads.csv")
+    assert heads["head"].tolist() == [0, 2, 0, 2]
+    assert heads["kv_group"].tolist() == [0, 1, 0, 1]
+
+
+def test_what_plain_transformers_computes_is_compared(
+    headlens: Headlens, tiny_llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def differs(_: PreTrainedModel, small: PreTrainedModel, *__: object) -> Difference:
+        seen.append(any(heads_left(module) is not None for module in small.modules()))
+        return Difference(0.0 if seen[-1] else 0.1, 1.0, 1e-5)
+
+    monkeypatch.setattr(run_compact, "difference_to_masked", differs)
+    done = headlens("compact", tiny_llama, "--from", ranking(tmp_path), "--heads", 4, *FAST, "--out", "small")
+    assert done.code == 1
+    assert "differs from the masked one" in done.err
+    assert seen == [True, False], "as headlens loads it, and as transformers does"
+    assert not Path("small").exists()
+
+
+def test_named_heads_and_shapes(headlens: Headlens, tiny_llama: str, tiny_bert: Path, tmp_path: Path) -> None:
+    uneven = ("--heads", "decoder.0.0,decoder.0.3", *FAST)
+    refused = headlens("compact", tiny_llama, *uneven, "--strategy-args", "shape=even", "--out", "small")
+    assert refused.code == 2
+    assert "These heads are not shape=even: group 0 of decoder.0 loses 1 head, group 0 of decoder.1 0" in refused.err
+    odd = headlens("compact", tiny_llama, "--from", ranking(tmp_path), "--heads", 3, *FAST, "--out", "small")
+    assert odd.code == 2
+    assert "--heads 3 does not go with shape=even: one head of every group makes 4." in odd.err
+    # BERT's configuration has no size of a head.
+    even = ("--heads", "encoder.0.0,encoder.1.2", "--strategy-args", "shape=even", *FAST)
+    bert = headlens("compact", tiny_bert, *even, "--out", "small")
+    assert bert.code == 2
+    assert "transformers cannot hold a BertModel with 2 heads of 8 features in each layer" in bert.err
+    assert "--strategy-args shape=uneven, or zeros in place of the heads with --stock" in bert.err
+    assert not Path("small").exists()
+    done = headlens("compact", tiny_llama, *uneven, "--strategy-args", "shape=uneven", *FAST, "--out", "small")
+    assert done.code == 0, done.err
+    assert "Plain from_pretrained cannot read the folder" in done.out
+    assert not Path("small/shapes.csv").exists()
+
+
+@pytest.mark.parametrize("stock", rest_slow([False, True]))
+def test_rescaled_models(headlens: Headlens, tiny_llama: str, stock: bool) -> None:
+    heads = "decoder.0.0,decoder.0.2,decoder.1.1,decoder.1.2"
+    more = ("--stock",) if stock else ()
+    done = headlens("compact", tiny_llama, "--heads", heads, "--rescale", *more, *FAST, "--out", "small")
+    assert done.code == 0, done.err
+    assert "What is left of 2 layers was multiplied by" in done.out
+    assert "Rescaling changes the loss by" in done.out
+    factors = json.loads(Path("small/run.json").read_text())["rescaled"]
+    assert set(factors) == {"decoder.0", "decoder.1"}
+    gates = {Head("decoder", layer, h): factors[f"decoder.{layer}"] for layer in (0, 1) for h in range(4)}
+    gates |= dict.fromkeys(map(Head.parse, heads.split(",")), 0.0)
+    model = load(tiny_llama).model
+    with AttentionSession(model, edits=[HeadGates(gates)]), torch.no_grad():
+        expected = model(input_ids=torch.arange(10, 28).reshape(2, 9))[0]
+    torch.testing.assert_close(outputs("small"), expected, atol=1e-5, rtol=0)
+    plain = LlamaForCausalLM.from_pretrained("small").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(plain(input_ids=torch.arange(10, 28).reshape(2, 9))[0], expected, atol=1e-5, rtol=0)
 
 
 def test_no_model_is_overwritten(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:

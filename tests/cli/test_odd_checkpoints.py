@@ -152,7 +152,7 @@ COMMANDS = {
     "ablate": ABLATE,
     "fine-tuning": ("train", "model", *TUNE, "run"),
     "train": ("train", "model", "--corpus", "long.txt", "--steps", 1, "--batch-tokens", 600, "--out", "run"),
-    "compact": ("compact", "model", "--heads", "encoder.0.1", "--limit", 2, "--rounds", 2, "--out", "run"),
+    "compact": ("compact", "model", "--heads", "encoder.0.1", "--limit", 2, "--data-args", "rounds=2", "--out", "run"),
     "train-dam": ("train-dam", "model", *TUNE, "run", "--lambdas", 0, "--data-args", "longest=40"),
     "prune": ("prune", "model", *TUNE, "run", "--lambdas", 0),
     "masks": ("masks", "model", *TUNE, "run", "--pattern", "star", "--no-controls"),
@@ -216,7 +216,9 @@ def test_heads_that_transformers_4_pruned_keep_their_numbers(headlens: Headlens,
         (1, 1),
     ]
     assert json.loads(Path("run/run.json").read_text())["models"][0]["heads_removed"] == ["encoder.0.0"]
-    done = headlens("compact", "model", "--heads", "encoder.1.1", "--limit", 2, "--rounds", 2, "--out", "small")
+    done = headlens(
+        "compact", "model", "--heads", "encoder.1.1", "--limit", 2, "--data-args", "rounds=2", "--out", "small"
+    )
     assert done.code == 0, done.err
     done = headlens("classify", "small", *CLASSIFY[2:], "--overwrite")
     assert done.code == 0, done.err

@@ -172,7 +172,12 @@ def test_numbers_out_of_range(options: dict[str, float], message: str) -> None:
 
 def test_an_encoder_without_heads_is_refused(headlens: Headlens, tiny_marian: Path) -> None:
     every = "encoder.0.0,encoder.0.1,encoder.1.0,encoder.1.1"
-    assert headlens("compact", tiny_marian, "--heads", every, "--limit", 5, "--rounds", 2, "--out", "small").code == 0
+    assert (
+        headlens(
+            "compact", tiny_marian, "--heads", every, "--limit", 5, "--data-args", "rounds=2", "--out", "small"
+        ).code
+        == 0
+    )
     done = headlens("probe", "small", "--limit", 20, "--no-figures", "--out", "run")
     assert done.code == 2
     assert "There are no heads left in the encoder of small." in done.err

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_runs import write_ablation, write_classification, write_relevance
 from tiers import rest_slow
 
-from headlens.analyses.compact.recipe import read_heads
+from headlens.analyses.compact.head_lists import read_heads
 from headlens.analyses.report.page import RunSection, overviews, render
 from headlens.analyses.report.registry import report_of_run
 from headlens.errors import InputError

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from headlens.corpora.corpus_options import CorpusOptions
+from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names
 from headlens.options import DEMO, HEADS, OUTPUT, STATISTICS, Checked, CommandOptions, option
 from headlens.shared_options import BATCH_TOKENS, CORPUS_SOURCE, MODEL_NAME, OutputOptions
+
+Shape = Literal["auto", "even", "groups", "uneven"]
+_DIGITS = 9  # of a number of heads
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """How outputs and times of the model before and after are compared."""
 
-    batch_tokens: int = option(2048, BATCH_TOKENS)
-    rounds: int = option(7, "Number of timed passes over the corpus.", STATISTICS, metavar="N", at_least=2)
+    batch_tokens: int = option(2048, BATCH_TOKENS, group="data-args")
+    rounds: int = option(
+        7, "Number of timed passes over the corpus.", STATISTICS, metavar="N", at_least=2, group="data-args"
+    )
 
 
 @dataclass(frozen=True)
@@ -30,16 +37,16 @@ class CompactRequest(Checked):
     model: str = option(DEMO, MODEL_NAME)
     heads: tuple[str, ...] = option(
         (),
-        "Heads to cut out, comma-separated: STACK.LAYER.HEAD, counted from 0.",
+        "Heads to cut out, comma-separated: STACK.LAYER.HEAD, counted from 0; or how many, of a ranking in --from.",
         HEADS,
         metavar="HEADS",
         parse=names,
         shown="",
-        excludes="from_file",
     )
     from_file: Path | None = option(
         None,
-        "File that lists the heads to cut out: a pruning.csv, a table with a column 'removed', or a plain list.",
+        "File that lists the heads to cut out: a pruning.csv, a table with a column 'removed', or a plain list; with "
+        "--heads N, file that ranks them: an ablation.csv, or a list, the least important first.",
         HEADS,
         metavar="FILE",
         flags=("--from", "--from-file"),
@@ -53,6 +60,27 @@ class CompactRequest(Checked):
         metavar="COLUMN=VALUE",
         shown="",
         needs="from_file",
+    )
+    rank_by: str | None = option(
+        None,
+        "Column of --from that ranks heads, the smallest number first.",
+        HEADS,
+        metavar="COLUMN",
+        shown="what the metric loses without the head",
+        group="strategy-args",
+    )
+    shape: Shape = option(
+        "auto",
+        "even: as many heads out of every group that shares keys, in every layer, so that plain from_pretrained loads "
+        "the model; groups: whole groups, as many in every layer; uneven: any heads; auto: even for a ranking where "
+        "heads share keys, else as the heads are.",
+        HEADS,
+        group="strategy-args",
+    )
+    rescale: bool = option(
+        False,
+        "Multiply what is left of each layer by one number, fitted to what the whole layer gives on half of --corpus.",
+        OUTPUT,
     )
     stock: bool = option(
         False,
@@ -68,11 +96,32 @@ class CompactRequest(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "where", names(",".join(self.where)))
+        if self.heads and self.from_file is not None and self.remove is None:
+            raise OptionError(
+                "--heads and --from cannot be combined.", "Give one of them, or with a ranking in --from --heads N."
+            )
+        if self.remove is not None and self.from_file is None:
+            raise OptionError(
+                f"--heads {self.remove} is a number of heads, but none are ranked.", "Name a ranking with --from."
+            )
+        if self.rank_by is not None and self.remove is None:
+            raise OptionError(
+                "--strategy-args rank-by is for a ranking.", "Say how many of its heads to cut out with --heads N."
+            )
+
+    @property
+    def remove(self) -> int | None:
+        """How many heads of a ranking go; None where they are listed by name."""
+        only = self.heads[0] if len(self.heads) == 1 else ""
+        return int(only) if only.isdecimal() and len(only) < _DIGITS else None
 
 
 COMMAND = CommandOptions(
     "compact",
     (CompactRequest,),
     "run_compact",
-    first=("heads", "from_file", "where", "stock", "corpus", "limit", "rounds", "device"),
+    first=(
+        *("heads", "from_file", "where", "rescale", "stock"),
+        *("corpus", "limit", "device"),
+    ),
 )

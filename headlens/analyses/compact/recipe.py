@@ -6,12 +6,10 @@ Whether it computes what the masked one does, and how much faster, is measured b
 from __future__ import annotations
 
 import copy
-import csv
 import math
-import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
@@ -23,27 +21,46 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, read_ranking
+from headlens.analyses.compact.head_lists import read_heads
+from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.analyses.compact.report import INTERVALS
+from headlens.analyses.compact.shape_costs import (
+    ranking_notes,
+    rescaling_notes,
+    shape_losses,
+    shape_notes,
+    shape_table,
+    text_notes,
+)
+from headlens.analyses.compact.text_loss import EveryOther, MeasuredText, TextLoss, cache_bytes_per_token, gates_of
 from headlens.attention.session import AttentionSession
-from headlens.attention.sites import find_sites
+from headlens.attention.sites import Site, find_sites, is_decoder_only
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
-from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted, read_errors
-from headlens.files import csv_rows, output_errors
-from headlens.heads import KEY_COLUMNS, Head, parse_heads
-from headlens.interventions.compacting import Compaction, can_cut, compact_model, save_compacted, zero_heads
+from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted
+from headlens.files import output_errors
+from headlens.heads import Head, parse_heads
+from headlens.interventions.compacting import (
+    Compaction,
+    can_cut,
+    compact_model,
+    save_compacted,
+    settings_or_none,
+    zero_heads,
+)
 from headlens.interventions.gates import HeadGates
+from headlens.interventions.plain_shape import plain_settings
+from headlens.interventions.rescaling import rescaling, scale_layers
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
 from headlens.planning.speed import operations_of, seconds_of
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.runs.progress import Advance, Reporter
-from headlens.runs.reading import check_rows
 from headlens.runs.run import Run, model_record, open_run
-from headlens.runs.run_record import read_run
 from headlens.statistics.intervals import FEWEST, geometric_mean_interval
+from headlens.tasks.evaluation import EvaluationOptions
 from headlens.weights.head_map import FILE
 from headlens.weights.shared_layer_masks import silent_heads
 
@@ -51,10 +68,6 @@ Inputs = dict[str, Any]
 # Of the largest output, or of 1 where that is less.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 _CONFIG = "config.json"
-REMOVED = "removed"
-_TELLING = ("model", "task", "strategy", "seed", "n_pruned")  # columns that tell the rows of a table apart
-_YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
-Row = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -120,7 +133,11 @@ def _complete(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Inp
 
 
 def difference_to_masked(
-    model: PreTrainedModel, small: PreTrainedModel, removed: Collection[Head], inputs: Sequence[Inputs]
+    model: PreTrainedModel,
+    small: PreTrainedModel,
+    removed: Collection[Head],
+    inputs: Sequence[Inputs],
+    scales: Mapping[Head, float] | None = None,
 ) -> Difference:
     """Compare what a smaller model computes with what the original does with the removed heads gated to 0.
 
@@ -131,9 +148,11 @@ def difference_to_masked(
         small: without them.
         removed: the heads.
         inputs: batches, see `model_inputs`.
+        scales: what the outputs of other heads are multiplied by; None for nothing.
     """
     masked, part = _body(model), _body(small)
-    gates = HeadGates({h: 0.0 for s in find_sites(masked) for h in s.heads if h in removed})
+    values = gates_of(removed, scales or {})
+    gates = HeadGates({h: values[h] for s in find_sites(masked) for h in s.heads if h in values})
     sizes = [(0.0, 0.0)]
     with AttentionSession(masked, edits=[gates]), torch.inference_mode():
         for batch in inputs:
@@ -215,14 +234,19 @@ def compact_table(
 
 @dataclass(frozen=True)
 class CompactRun:
-    """What a run gave: the folder with the model, the table as written, what to know about it."""
+    """What a run gave: the folder with the model, the tables as written, what to know about it."""
 
     folder: Path
     files: list[Path]
-    table: pd.DataFrame
+    tables: dict[str, pd.DataFrame]
     compaction: Compaction
     difference: Difference
     notes: list[str]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """Returns `compact.csv`, the model before and after."""
+        return self.tables["compact"]
 
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: removed and masked heads, differences of outputs, sizes and notes."""
@@ -232,17 +256,20 @@ class CompactRun:
             "masked": [str(h) for h in self.compaction.masked],
             "difference": asdict(self.difference),
             "states": self.table.to_dict("records"),
+            "shapes": self.tables["shapes"].to_dict("records") if "shapes" in self.tables else [],
             "notes": self.notes,
         }
 
 
 def chosen_heads(request: CompactRequest) -> list[Head]:
-    """The heads to remove.
+    """The heads to remove, or with `remove` the ranking that they are taken from.
 
     Raises:
         OptionError: if there are none, or what names them cannot be read.
     """
     if request.from_file is not None:
+        if request.remove is not None:
+            return read_ranking(request.from_file, request.where, request.rank_by)
         return read_heads(request.from_file, request.where)
     if not request.heads:
         raise OptionError(
@@ -258,38 +285,88 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         InputError: whatever is wrong with what was asked for; no half of a model is left.
         SelfCheckError: if the smaller model computes something else than the masked one; it is not written then.
     """
-    heads = chosen_heads(request)
+    named = chosen_heads(request)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
     _refuse_models_folder(request)
     with open_run("compact", request.model, request, reporter, alone=True) as run:
         loaded = run.load(request.model, request.model_options)
+        choice = _choice(request, loaded, named)
         with run.reporter.status("cutting heads out"):
             small = copy.deepcopy(loaded.model)
-            done = (zero_heads if request.stock else compact_model)(small, heads)
+            done = (zero_heads if request.stock else compact_model)(small, choice.heads)
+            if choice.shape in ("even", "groups") and not request.stock:
+                plain_settings(small)  # refused in words where transformers cannot hold the shape
         corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
+        measured, factors = corpus, dict[Site, float]()
+        if request.rescale:
+            fitted, measured = EveryOther.of(corpus, 0), EveryOther.of(corpus, 1)
+            with run.reporter.status("rescaling"):
+                batches = model_inputs(loaded, fitted, request.measure.batch_tokens, EncodingCounts())
+                factors = rescaling(loaded.model, done.heads.removed, batches)
+                scale_layers(small, factors)
+        text = _text(request, loaded, measured, run)
+        compared = _Comparison(request, run, loaded, inputs, done, factors)
         with _saved(run, loaded, small) as folder:
-            difference, table = _compared(request, run, loaded, folder, inputs, done)
+            difference, table, losses = compared.of(folder, text)
             # The configuration last, for without it there is no model.
             for file in sorted(filter(Path.is_file, folder.iterdir()), key=lambda f: (f.name == _CONFIG, f.name)):
                 with run.file(file.name) as path:
                     shutil.move(file, path)
-        notes = _notes(request, loaded, done, counts) + run.warnings
-        if request.measure.rounds >= FEWEST:
-            notes.append(INTERVALS)
+        tables = {"compact": table}
+        notes = _notes(request, loaded, small, done, counts)
+        if text is not None and losses:
+            shapes = _shapes(run, loaded, text, choice, rescaled=bool(factors))
+            if choice.others:
+                tables["shapes"] = shape_table(loaded.short_name, choice, shapes, losses[0])
+            notes += [*shape_notes(choice, shapes), *ranking_notes(request, text), *text_notes(losses[0])]
+            notes += rescaling_notes(factors, corpus.name, losses[1], shapes.get(choice.shape))
         else:
-            notes.append(
-                f"{request.measure.rounds} rounds are too few for intervals of times and speed-ups: --rounds {FEWEST} "
-                "or more gives some."
-            )
+            notes += rescaling_notes(factors, corpus.name)
+        notes += [*run.warnings, _rounds_note(request.measure.rounds)]
         if run.folder is not None:
-            run.folder.table("compact", table)
+            for name, frame in tables.items():
+                run.folder.table(name, frame)
             facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(counts)}
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
-            run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, "notes": notes})
-        return CompactRun(run.path, run.files, table, done, difference, notes)
+            scaled = {"rescaled": {str(site): factor for site, factor in factors.items()}} if factors else {}
+            run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, **scaled, "notes": notes})
+        return CompactRun(run.path, run.files, tables, done, difference, notes)
+
+
+def _shapes(
+    run: Run, loaded: LoadedModel, text: TextLoss, choice: HeadChoice, *, rescaled: bool
+) -> dict[Shape, MeasuredText]:
+    """The text without the heads of each shape; of heads that were named only where rescaling is measured beside."""
+    return shape_losses(text, loaded, choice, run.reporter.status) if choice.others or rescaled else {}
+
+
+def _rounds_note(rounds: int) -> str:
+    if rounds >= FEWEST:
+        return INTERVALS
+    few = f"{rounds} rounds are too few for intervals of times and speed-ups"
+    return f"{few}: --data-args rounds={FEWEST} or more gives some."
+
+
+def _choice(request: CompactRequest, loaded: LoadedModel, named: list[Head]) -> HeadChoice:
+    sites = find_sites(loaded.model)
+    if request.remove is not None:
+        return choice_of_ranking(named, request.remove, request.shape, sites)
+    return choice_of_list(named, request.shape, sites)
+
+
+def _text(request: CompactRequest, loaded: LoadedModel, corpus: Corpus, run: Run) -> TextLoss | None:
+    """The text on which a decoder is measured; None for models that predict no next tokens."""
+    if not is_decoder_only(loaded.model):
+        return None
+    try:
+        options = EvaluationOptions(request.measure.batch_tokens, warn=run.warn)
+        return TextLoss.of(loaded, corpus, options)
+    except OptionError as error:
+        run.tell(f"Loss and perplexity were not measured: {error.message}")
+        return None
 
 
 def _refuse_models_folder(request: CompactRequest) -> None:
@@ -303,23 +380,62 @@ def _refuse_models_folder(request: CompactRequest) -> None:
         raise OutputError(f"{out} holds a model already.", "Name another folder with --out.")
 
 
-def _compared(
-    request: CompactRequest, run: Run, loaded: LoadedModel, path: Path, inputs: list[Inputs], done: Compaction
-) -> tuple[Difference, pd.DataFrame]:
-    """Compares the saved model, read again, with the masked model and the original."""
-    # What was saved is loaded as the original was.
-    kind: Any = str(loaded.model.dtype).removeprefix("torch.")
-    small = load(str(path), replace(request.model_options, dtype=kind, revision=None, offline=True))
-    with run.reporter.status("comparing with the masked model"):
-        difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
-    difference.check()
-    rounds = request.measure.rounds
-    with run.reporter.progress("timing", rounds + 1) as advance:
-        seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
-    models, middle = (loaded.model, small.model), inputs[len(inputs) // 2]
-    sizes, operations = [model_size(m) for m in models], [operations_of(_body(m), middle) for m in models]
-    states = ["original", "stock" if request.stock else "compacted"]
-    return difference, compact_table(loaded.short_name, states, sizes, seconds, operations)
+@dataclass(frozen=True)
+class _Comparison:
+    """What is compared: the saved model, read again, with the masked model and the original."""
+
+    request: CompactRequest
+    run: Run
+    loaded: LoadedModel
+    inputs: list[Inputs]
+    done: Compaction
+    factors: Mapping[Site, float]
+
+    def of(self, folder: Path, text: TextLoss | None) -> tuple[Difference, pd.DataFrame, list[MeasuredText]]:
+        """The self-check, the table, and what both models did on a text."""
+        # What was saved is loaded as the original was.
+        kind: Any = str(self.loaded.model.dtype).removeprefix("torch.")
+        options = replace(self.request.model_options, dtype=kind, revision=None, offline=True)
+        small = load(str(folder), options)
+        with self.run.reporter.status("comparing with the masked model"):
+            difference = self._difference(small.model)
+        difference.check()
+        if settings_or_none(small.model) is not None:
+            with self.run.reporter.status("comparing with plain from_pretrained"), quiet():
+                plain: Any = type(self.loaded.model).from_pretrained(folder, dtype=self.loaded.model.dtype)
+                difference = max(difference, self._difference(plain.to(self.loaded.device).eval()), key=_largest)
+            difference.check()
+        rounds, inputs = self.request.measure.rounds, self.inputs
+        models = (self.loaded.model, small.model)
+        with self.run.reporter.progress("timing", rounds + 1) as advance:
+            seconds = seconds_per_forward(models, inputs, rounds, advance)
+        middle = inputs[len(inputs) // 2]
+        sizes, operations = [model_size(m) for m in models], [operations_of(_body(m), middle) for m in models]
+        states = ["original", "stock" if self.request.stock else "compacted"]
+        table = compact_table(self.loaded.short_name, states, sizes, seconds, operations)
+        table["tokens_per_second"] = sum(map(tokens_read, inputs)) / len(inputs) / table["seconds_per_forward"]
+        table["cache_bytes_per_token"] = [cache_bytes_per_token(m, inputs[0]) for m in models]
+        losses = []
+        if text is not None:
+            with self.run.reporter.status(f"reading {text.source.name}"):
+                losses = [text.evaluate(self.loaded), text.evaluate(replace(small, name=self.loaded.name))]
+            rows = [losses[0].cells, losses[1].cells | losses[1].compared(losses[0])]
+            table = table.join(pd.DataFrame(rows))
+        return difference, table, losses
+
+    def _difference(self, small: PreTrainedModel) -> Difference:
+        scales = {head: factor for site, factor in self.factors.items() for head in site.heads}
+        return difference_to_masked(self.loaded.model, small, self.done.heads.removed, self.inputs, scales)
+
+
+def _largest(difference: Difference) -> float:
+    return math.inf if math.isnan(difference.largest) else difference.largest
+
+
+def tokens_read(batch: Mapping[str, Any]) -> int:
+    """How many tokens of a batch are not padding, those of both sides."""
+    names = ("attention_mask", "decoder_attention_mask")
+    return sum(int(batch[name].sum()) for name in names if batch.get(name) is not None)
 
 
 @contextmanager
@@ -337,7 +453,9 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, counts: EncodingCounts) -> list[str]:
+def _notes(
+    request: CompactRequest, loaded: LoadedModel, small: PreTrainedModel, done: Compaction, counts: EncodingCounts
+) -> list[str]:
     notes = []
     if done.masked:
         names = " ".join(map(str, done.masked))
@@ -353,7 +471,12 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
             "These heads cannot be cut out of the weights: zeros stand in the output projections alone, "
             "and other commands still measure what these heads attend to."
         )
-    if not request.stock:
+    if settings_or_none(small) is not None:
+        notes.append(
+            f"Plain from_pretrained reads the folder, with heads numbered anew; headlens keeps the numbers of the "
+            f"original, which {FILE} lists."
+        )
+    elif not request.stock:
         notes.append(
             f"Plain from_pretrained cannot read the folder: load it with headlens.load, or write one that it reads "
             f"with --stock. Heads keep the numbers of the original; {FILE} lists those that are left."
@@ -369,82 +492,3 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
     if counts.too_long:
         notes.append(f"{counted(counts.too_long, 'sentence')} too long for the model left out of the comparison.")
     return notes
-
-
-def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
-    """The heads that a file says are removed.
-
-    Args:
-        path: a table with a column `removed` that lists heads (`pruning.csv`) or says yes or no of the head that the
-            columns stack, layer and head name; or a plain list of heads, with `#` before remarks.
-        where: of a table, which rows count: `COLUMN=VALUE`, all of them.
-
-    Raises:
-        OptionError: if it cannot be read, names no head, or has rows that name different heads.
-    """
-    try:
-        lines = path.read_bytes().decode("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
-    columns = next(csv.reader(lines[:1]), []) if lines and len(lines[0]) < csv.field_size_limit() else []
-    if REMOVED in columns:
-        with read_errors(f"--from: {path}", "cannot be read", "Give a complete table.", OptionError):
-            rows = list(csv_rows(path))
-        check_rows(path, len(rows), read_run(path.parent))
-        heads = _of_table(path, rows, where)
-    elif where:
-        raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
-    else:
-        numbered = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
-        heads = [_head(path, number, name) for number, names in numbered for name in names if name]
-    if not heads:
-        raise OptionError(f"--from: {path} names no head.", "Write one on each line, such as encoder.3.1.")
-    return list(dict.fromkeys(heads))
-
-
-def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str]) -> list[Head]:
-    numbered = [(number, row) for number, row in rows if all(_holds(path, row, w) for w in where)]
-    if not numbered:
-        raise OptionError(
-            f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Check the table."
-        )
-    if set(KEY_COLUMNS) <= set(rows[0][1]):
-        gone = [(number, row) for number, row in numbered if _is_removed(path, number, row)]
-        return [_head(path, number, ".".join(row[k] for k in KEY_COLUMNS)) for number, row in gone]
-    lists = [[_head(path, number, name) for name in row[REMOVED].split()] for number, row in numbered]
-    if len({frozenset(heads) for heads in lists}) > 1:
-        chosen = [row for _, row in numbered]
-        telling = [c for c in _TELLING if c in chosen[0] and len({row[c] for row in chosen}) > 1]
-        example = ",".join(f"{c}={chosen[-1][c]}" for c in telling) or "COLUMN=VALUE"
-        raise OptionError(
-            f"--from: {path} has {len(chosen)} rows that name different heads.",
-            f"Choose one, such as --where {example}.",
-        )
-    return lists[0]
-
-
-def _holds(path: Path, row: Row, condition: str) -> bool:
-    column, equals, value = (part.strip() for part in condition.partition("="))
-    if not equals or column not in row:
-        missing, unclear = f"{condition}: {path} has no column {column!r}", f"{condition!r} is not a condition"
-        advice = f"Write COLUMN=VALUE; columns: {', '.join(row)}."
-        raise OptionError(f"--where {missing if equals else unclear}.", advice)
-    # Beyond all floats every number is infinite, so that digits alone tell them apart.
-    with suppress(ValueError):
-        return row[column] == value or (math.isfinite(float(value)) and float(row[column]) == float(value))
-    return False
-
-
-def _is_removed(path: Path, number: int, row: Row) -> bool:
-    answer = row[REMOVED].strip().lower()
-    if answer not in (*_YES, *_NO):
-        raise OptionError(f"--from: {path}:{number}: removed is {answer!r}.", "Write True or False.")
-    return answer in _YES
-
-
-def _head(path: Path, number: int, name: str) -> Head:
-    try:
-        return Head.parse(name)
-    except OptionError as error:
-        raise OptionError(f"--from: {path}:{number}: {error.message}", error.advice) from error

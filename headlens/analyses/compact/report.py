@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from headlens.pages.command_report import CommandReport
 from headlens.pages.formatting import number_text
@@ -17,6 +18,16 @@ _SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups
 INTERVALS = (
     "Intervals of times and speed-ups are 95 % over the rounds of this run, on this machine as busy as it was: other "
     "runs may differ by more."
+)
+
+
+_TEXT = (
+    "A decoder on text before and after: perplexity, loss in nats per token, its change with a 95 % interval paired by "
+    "text, and by how much the keys and values that it keeps grow with a token."
+)
+_SHAPES = (
+    "As many heads of the same ranking, in the shapes that they can be cut in, each with its heads at 0 and without "
+    "rescaling; changes are those of the original."
 )
 
 
@@ -40,7 +51,30 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         f"{INTERVALS} The theoretical speed-up "
         "counts the operations of a forward pass over the middle batch, without the task head."
     )
-    return [page_table("Size and speed", records, about)] if records else []
+    tables = [page_table("Size and speed", records, about)] if records else []
+    texts = _texts(runs, "compact", "state")
+    shapes = _texts(runs, "shapes", "shape")
+    if texts:
+        tables.append(page_table("Text", texts, _TEXT))
+    if shapes:
+        tables.append(page_table("Shapes", shapes, _SHAPES))
+    return tables
+
+
+def _texts(runs: Sequence[RecordedRun], name: str, key: str) -> list[dict[str, Any]]:
+    """Loss and perplexity of decoders, of every row of a table that has them."""
+    return [
+        run_label(run, runs)
+        | {k: row[k] for k in ("model", key)}
+        | {
+            k: "" if math.isnan(row[k]) else number_text(row[k])
+            for k in ("perplexity", "loss", "loss_delta", "loss_delta_low", "loss_delta_high")
+        }
+        | ({"cache, bytes per token": number_text(row["cache_bytes_per_token"], 0)} if key == "state" else {})
+        for run, table in tables_of(runs, name)
+        if "loss" in table
+        for row in table.to_dict("records")
+    ]
 
 
 REPORT = CommandReport(

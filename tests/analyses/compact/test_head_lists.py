@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headlens.analyses.compact.recipe import read_heads
+from headlens.analyses.compact.head_lists import read_heads
 from headlens.errors import OptionError
 from headlens.files import write_csv
 from headlens.heads import Head, parse_heads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -46,6 +47,24 @@ def test_the_overview_has_size_and_speed_of_both() -> None:
     last = [column.name for column in table.columns].index("theoretical speed-up")
     assert [row[last].text for row in table.rows] == ["1.000", "1.125"]
     assert REPORT.overviews([]) == []
+
+
+def test_losses_of_a_decoder_and_of_shapes() -> None:
+    run = recorded()
+    loss = {"perplexity": [20.0, 22.0], "loss": [2.9957, 3.091], "loss_delta": [math.nan, 0.0953]}
+    loss |= {"loss_delta_low": [math.nan, 0.05], "loss_delta_high": [math.nan, 0.14]}
+    run.tables["compact"] = run.tables["compact"].assign(**loss, cache_bytes_per_token=[1536, 768])
+    run.tables["shapes"] = pd.DataFrame({"model": "m", "shape": ["even", "uneven"], **loss})
+    _, text, shapes = REPORT.overviews([run])
+    texts = [[cell.text for cell in row] for row in text.rows]
+    assert [row[-6:] for row in texts] == [
+        ["20.000", "2.996", "", "", "", "1536"],
+        ["22.000", "3.091", "0.095", "0.050", "0.140", "768"],
+    ]
+    assert [[cell.text for cell in row][-6:-3] for row in shapes.rows] == [
+        ["even", "20.000", "2.996"],
+        ["uneven", "22.000", "3.091"],
+    ]
 
 
 def test_a_run_that_lost_its_table_is_refused() -> None:
