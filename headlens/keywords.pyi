@@ -182,6 +182,7 @@ class Classify(
     similarity: Literal["sample", "all", "off"] | None
     stability: Whole | None
     kernel: Literal["fast", "eager"] | None
+    probes: Texts | None
     relevance: bool | None
     figures: bool | None
 

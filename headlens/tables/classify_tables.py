@@ -232,7 +232,66 @@ SMOOTHNESS = TableSchema(
     ),
     ("model", "other_model", "stack", "quantity", "statistic"),
 )
+PROBE_NAMES = ("previous", "duplicate", "induction", "sink")
+PROBES = TableSchema(
+    "probes",
+    "A head and a role that shows on prompts of random tokens; with `--probes` alone.",
+    (
+        *shared.MODEL_HEAD,
+        word("probe", "The role that is asked for.", words=PROBE_NAMES),
+        count("n", "How many prompts of each kind were read.", "prompts"),
+        share(
+            "score",
+            "Mean over queries and prompts of the weight that the role is about: on the previous token, on earlier "
+            "copies of the same token, on what followed them, on the first token.",
+            "share of attention",
+        ),
+        *shared.interval("the score, over prompts", unit="share of attention"),
+        share(
+            "control",
+            "What the score is compared with: the same places where no token occurs twice (duplicate, induction), or "
+            "even attention (previous, sink).",
+            "share of attention",
+        ),
+        share(
+            "second_score",
+            "The score of the second comparison: with random gaps between the copies (duplicate, induction), or the "
+            "same again.",
+            "share of attention",
+        ),
+        share(
+            "second_control",
+            "What that is compared with: the places where it would be without gaps (duplicate, induction), two tokens "
+            "back (previous), or the second token (sink).",
+            "share of attention",
+        ),
+        number("above", "The smaller of both differences, score less control.", "share of attention"),
+        share("chance", "What even attention to all tokens that are allowed gives.", "share of attention"),
+        share("most", "Share of queries whose most attended token is there.", "share of tokens"),
+        number("p_value", "One-sided p-value of being above both controls (Student's t over prompts, the larger one)."),
+        number("p_holm", "`p_value` corrected for all heads of the model (Holm 1979)."),
+        truth("holds", "Whether the head holds the role: `p_holm` below 0.05, and `above` at least 0.1."),
+        number(
+            "stability",
+            "Spearman's correlation between the scores of the heads on one half of the prompts and on the other.",
+        ),
+        *optional(
+            share(
+                "copying",
+                "Induction alone: share of queries at which the head's output raises, of all tokens of the repeated "
+                "block, the logit of the one that follows the most; even guessing has one over the length of the "
+                "block. Empty where the way to the logits is not known.",
+                "share of tokens",
+            ),
+            share("rate", "Sink alone: share of the prompts whose score is above 0.3.", "share of prompts"),
+            share("first_four", "Sink alone: mean weight on the first four tokens.", "share of attention"),
+            group="copying",
+        ),
+    ),
+    (*shared.HEAD_IDENTITY, "probe"),
+)
 CLASSIFY = (
     *(HEADS, POSITIONS, SYNTAX, RELATION_OFFSETS, PARTS_OF_SPEECH, SIMILARITY, SCORES_OF_ROLES, AGREEMENT, SMOOTHNESS),
+    PROBES,
     RELEVANCE,
 )

@@ -21,6 +21,7 @@ from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.errors import OptionError
 from headlens.runs.reading import read_recorded
+from headlens.tables.classify_tables import PROBES
 
 HEADS = [
     *("model", "stack", "layer", "head", "tokens", "confidence", "confidence_all", "entropy", "entropy_norm"),
@@ -264,3 +265,25 @@ def test_a_pass_with_its_shortest_sentences_first_tells_the_least_time(
     monkeypatch.setattr("headlens_cli.screen.Forecast.FIRST", 0.0)
     shown = headlens("classify", tiny_bert, "--limit", 30, "--batch-tokens", 200).err
     assert re.search(r"tiny-bert: at least \d+ (s|min), estimated from the first \d+ of \d+, short ones first\n", shown)
+
+
+def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
+    Path("a.txt").write_text("\n".join(f"a cat sees the dog number {n}" for n in range(40)), encoding="utf-8")
+    new = ("train", "new:gpt2-1x2x16", "--corpus", "a.txt", "--steps", 1, "--model-args", "vocabulary=400")
+    assert headlens(*new, "--data-args", "longest=64", "--out", "t").code == 0
+    done = headlens("classify", "t/model", "--corpus", "a.txt", "--probes", "induction,sink", "--out", "run")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/probes.csv")
+    assert rows.columns.tolist() == PROBES.names
+    assert rows.groupby("probe").size().to_dict() == {"induction": 2, "sink": 2}
+    held = json.loads(Path("run/probes.json").read_text(encoding="utf-8"))
+    assert held == {"t": {"induction": [], "sink": []}}
+    said = " ".join(done.out.split())
+    assert "t: none of 2 heads holds the role induction; nearest is decoder.0." in said
+    assert "Best heads of each probe, on prompts of random tokens" in said
+
+
+def test_a_probe_that_is_none_is_refused_before_the_model_is_read(headlens: Headlens) -> None:
+    done = headlens("classify", "no-model", "--probes", "induction,copying")
+    assert done.code == 2
+    assert "--probes copying: unknown. Choose from previous, duplicate, induction, sink." in " ".join(done.err.split())

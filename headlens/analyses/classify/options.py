@@ -10,10 +10,12 @@ from headlens.attention_masks.mask_options import MaskOptions
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
+from headlens.option_values import names
 from headlens.options import (
     CORPUS,
     DEMO,
     RELEVANCE,
+    ROLES,
     STATISTICS,
     CommandOptions,
     option,
@@ -21,6 +23,7 @@ from headlens.options import (
 from headlens.relevance_propagation.relevance_options import RelevanceOptions
 from headlens.roles.role_options import ClassifyOptions
 from headlens.shared_options import OutputOptions
+from headlens.tables.classify_tables import PROBE_NAMES
 
 _BASELINE = "Corpus from which the offsets of the baseline are taken."
 _ALIGNMENTS = "Gold word alignments, one line per pair: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh format)."
@@ -53,6 +56,14 @@ class ClassifyRequest:
     shard: str | None = option(None, _SHARD, CORPUS, metavar="I/N", shown="all")
     merge: tuple[Path, ...] = option((), _MERGE, CORPUS, metavar="DIR")
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
+    probes: tuple[str, ...] = option(
+        (),
+        f"Also measure roles on prompts of random tokens, each with two controls: {', '.join(PROBE_NAMES)}.",
+        ROLES,
+        metavar="NAMES",
+        parse=names,
+        shown="none",
+    )
     relevance: bool = option(False, "Also measure the relevance of heads.", RELEVANCE)
     relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
     mask: MaskOptions = field(default_factory=MaskOptions)
@@ -61,6 +72,8 @@ class ClassifyRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
+        if unknown := [name for name in self.probes if name not in PROBE_NAMES]:
+            raise OptionError(f"--probes {unknown[0]}: unknown.", f"Choose from {', '.join(PROBE_NAMES)}.")
         if not self.models:
             raise OptionError("No model was given.", "Give one, or several to compare.")
         if self.alignments is not None and self.parser not in ("gold", "none"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import pandas as pd
 from headlens.analyses.classify.findings import classify_findings
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.classify.probed_models import ProbedModels
 from headlens.analyses.classify.report import classify_figures
 from headlens.attention_masks.model_mask import mask_source
 from headlens.corpora.alignment import Side
@@ -30,7 +31,7 @@ from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
-from headlens.relevance_propagation.head_relevance import head_relevance
+from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
 from headlens.relevance_propagation.relevance_options import ReadingOptions
 from headlens.relevance_propagation.targets import choose_target
 from headlens.roles.head_roles import (
@@ -42,6 +43,7 @@ from headlens.roles.head_roles import (
 )
 from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
 from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
+from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
@@ -105,20 +107,16 @@ def run_classify(
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
-        options, relevance_options = request.options, request.relevance_options
-        reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
+        options = request.options
         results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
+        probed = ProbedModels(run, request.probes, options.seed)
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
-            label, relevance = model_label(loaded, results), None
+            probed.check(loaded)
+            label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
-                if request.relevance:
-                    # First, for there are models that only relevance refuses.
-                    text = f"relevance of the heads of {loaded.short_name}"
-                    with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as corpus_pass:
-                        relevance = head_relevance(
-                            loaded, corpus, relevance_options, reading=reading, corpus_pass=corpus_pass
-                        )
+                # First, for there are models that only relevance refuses.
+                relevance = _relevance(request, run, loaded, corpus, summary, number) if request.relevance else None
                 text = f"classifying the heads of {loaded.short_name}"
                 with run.corpus_pass(f"classify-{number}", text, loaded, summary) as corpus_pass:
                     classified = classify_heads(
@@ -134,6 +132,7 @@ def run_classify(
                     with run.reporter.progress("resampling sentences", options.stability) as advance:
                         classified = classified.with_stability(advance)
                 results[label] = classified if relevance is None else classified.with_relevance(relevance)
+                probed.measure(loaded, label)
                 if run.writes:
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
@@ -144,13 +143,13 @@ def run_classify(
                     ]
             facts.append(model_record(loaded, label) | classified.record())
         tables, notes = _together(results, options.seed)
+        tables |= probed.tables
         source = mask_source(request.mask)
-        notes += [*run.warnings, *[_NULL_UNDER_MASK] * (source is not None and source.shape[1] > 1)]
+        notes += [*probed.notes, *run.warnings, *[_NULL_UNDER_MASK] * (source is not None and source.shape[1] > 1)]
         sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
         if run.folder is not None:
             write_results(run.folder, tables, ())
-            if maps:
-                write_maps(run.folder, maps)
+            _write_more(run.folder, maps, probed)
         measured(ClassifyRun(run.path, run.files, tables, notes, summary, sentences))
         if run.folder is not None:
             declarations = [*registered_declarations(), *map(MetricDeclaration.of, options.metrics)]
@@ -161,6 +160,23 @@ def run_classify(
             metrics = [asdict(declaration) for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
+
+
+def _write_more(folder: RunFolder, maps: Sequence[SentenceMap], probed: ProbedModels) -> None:
+    if maps:
+        write_maps(folder, maps)
+    probed.write()
+
+
+def _relevance(
+    request: ClassifyRequest, run: Run, loaded: LoadedModel, corpus: Corpus, summary: CorpusSummary, number: int
+) -> HeadRelevances:
+    """The relevance of the heads of a model, which is the one of this number in the run."""
+    options = request.options
+    reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
+    text = f"relevance of the heads of {loaded.short_name}"
+    with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as corpus_pass:
+        return head_relevance(loaded, corpus, request.relevance_options, reading=reading, corpus_pass=corpus_pass)
 
 
 def _together(results: Mapping[str, Classification], seed: int) -> tuple[dict[str, pd.DataFrame], list[str]]:

@@ -16,6 +16,7 @@ from headlens.analyses.classify.metric_declarations import (
     measured_columns,
     registered_declarations,
 )
+from headlens.analyses.classify.probe_report import PROBE_CAPTION, probe_map, probe_overview
 from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.role_map import function_map, relevance_roles
 from headlens.findings import layer_smoothness
@@ -147,6 +148,8 @@ def classify_figures(
     if len(heads) and "relevance" in tables:
         yield "relevance_roles", relevance_roles(heads, tables["relevance"])
         yield "confidence_relevance", confidence_against_relevance(heads, tables["relevance"])
+    if "probes" in tables:
+        yield "probes", probe_map(tables["probes"])
     if layer_smoothness.NAME in tables:
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     yield from relevance_figures(tables)
@@ -155,6 +158,7 @@ def classify_figures(
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     makers = (
         *overviews.FIRST,
+        probe_overview,
         layer_smoothness.smoothness_overview,
         overviews.roles_held,
         largest_heads_table,
@@ -263,6 +267,7 @@ _CAPTIONS = {
         "Right: the same distances projected to two "
         "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
+    "probes": PROBE_CAPTION,
     layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
 }
 
@@ -282,6 +287,7 @@ REPORT = CommandReport(
         "offsets": ("positions",),
         "relation_offsets": ("relation_offsets", "syntax"),
         "rare_words": ("heads",),
+        "probes": ("probes",),
         "similarity": ("similarity", "heads"),
         layer_smoothness.NAME: (layer_smoothness.NAME,),
         **RELEVANCE_SOURCES,

@@ -1,0 +1,134 @@
+"""What `headlens classify --probes` tells: a sentence for each probe, a map of all heads, a table of the best ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from headlens.errors import counted
+from headlens.pages.command_report import Caption
+from headlens.pages.formatting import share_text, value_text
+from headlens.pages.page_tables import PageTable, page_table
+from headlens.plots.cell_drawing import Scale
+from headlens.plots.head_grid import head_name
+from headlens.plots.heatmaps import Cells, interval_map
+from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.tables.classify_tables import PROBES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BEST = 3  # heads of a probe in the table
+# What a head gives its weight to, what is compared with that, and the second comparison.
+_WORDS = {
+    "previous": ("the previous token", "even attention", "two tokens back"),
+    "duplicate": ("earlier copies of the same token", "without copies", "without the gaps between them"),
+    "induction": ("what followed earlier copies of the same token", "without copies", "without the gaps between them"),
+    "sink": ("the first token", "even attention", "the second token"),
+}
+PROBE_CAPTION = Caption(
+    "Roles on prompts of random tokens",
+    "The weight that every head gives, on prompts of random tokens, to the previous token, to earlier copies of the "
+    "same token, to what followed earlier copies (induction) and to the first token (sink), with half the width of its "
+    "95 % interval where there is room; layer 0 is at the bottom. A dot: the head holds the role, as its weight is "
+    "above both controls by 0.1, significantly after Holm's correction for all heads. Heads without a dot are pale.",
+)
+
+
+def holds_role(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which rows of probes.csv are of a head that holds the role."""
+    return (rows["holds"].astype(str) == "True").to_numpy(bool)
+
+
+def probe_sentences(probes: pd.DataFrame) -> list[str]:
+    """Sentences on every probe of every model: the best head with both controls, and how many heads hold the role.
+
+    Args:
+        probes: rows of probes.csv.
+    """
+    sentences = []
+    for (model, probe), rows in probes.groupby(["model", "probe"], sort=False):
+        held = rows[holds_role(rows)]
+        best = _best(held if len(held) else rows).iloc[0]
+        sentences.append(f"{model}: {_sentence(str(probe), best, len(held), len(rows))}")
+    return sentences
+
+
+def _sentence(probe: str, row: Mapping[Any, Any] | pd.Series[Any], held: int, heads: int) -> str:
+    target, control, second = _WORDS[probe]
+    measured = f"{share_text(row['score'])} % of its weight to {target} ({share_text(row['control'])} % {control}"
+    again = f"{share_text(row['second_score'])} % against " if row["second_score"] != row["score"] else ""
+    measured += f"; {again}{share_text(row['second_control'])} % {second})"
+    if held:
+        return (
+            f"{counted(held, 'head')} of {heads} {'holds' if held == 1 else 'hold'} the role {probe}, most of all "
+            f"{head_name(row)}: {measured}."
+        )
+    return f"none of {heads} heads holds the role {probe}; nearest is {head_name(row)} with {measured}."
+
+
+def probe_map(probes: pd.DataFrame) -> Figure | None:
+    """The score of every head on every probe.
+
+    Args:
+        probes: rows of probes.csv, of one model or several.
+    """
+    if probes.empty:
+        return None
+    several = len(probes["model"].unique()) > 1
+    titles = probes["probe"].astype(str)
+    named = probes["model"].astype(str) + ": " + titles if several else titles
+    cells = Cells(
+        "score",
+        holds_role,
+        "Dot: the head holds the role (above both controls by 0.1, significantly).",
+        unsure=lambda rows: ~holds_role(rows),
+        pale="Pale: it does not.",
+    )
+    title = "Roles on prompts of random tokens" + ("" if several else f", {probes['model'].iloc[0]}")
+    return interval_map(probes.assign(model=named), cells, Scale("share of attention", 0.0, 1.0), title)
+
+
+def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
+    """The best heads of every probe, with both controls."""
+    records = [
+        run_label(run, runs) | record for run, table in tables_of(runs, PROBES.name) for record in probe_records(table)
+    ]
+    about = (
+        f"The {_BEST} heads of every probe that are farthest above both controls. Score and second score are compared "
+        "with the control behind them; `most` is the share of queries whose most attended token is the one in question."
+    )
+    return page_table("Roles on prompts of random tokens", records, about)
+
+
+def _best(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of probes.csv, those farthest above both controls first."""
+    return rows.sort_values("above", ascending=False, kind="stable")
+
+
+def probe_records(probes: pd.DataFrame) -> list[dict[str, Any]]:
+    """The best heads of every probe and model, as rows of a short table.
+
+    Args:
+        probes: rows of probes.csv.
+    """
+    return [
+        {
+            "model": row["model"],
+            "probe": row["probe"],
+            "head": head_name(row),
+            "score": value_text(row["score"], row["ci_low"], row["ci_high"]),
+            "control": f"{row['control']:.3f}",
+            "second score": f"{row['second_score']:.3f}",
+            "second control": f"{row['second_control']:.3f}",
+            "most": f"{row['most']:.3f}",
+            "p (Holm)": f"{row['p_holm']:.3g}",
+            "holds": "yes" if str(row["holds"]) == "True" else "no",
+        }
+        for _, rows in probes.groupby(["model", "probe"], sort=False)
+        for row in _best(rows).head(_BEST).to_dict("records")
+    ]

@@ -1,0 +1,293 @@
+"""Roles of heads that show on prompts of random tokens: previous token, duplicate token, induction, sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from scipy import special
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headlens.attention.edits_and_observers import AttentionCall, Observer
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import Site, is_decoder_only
+from headlens.errors import OptionError, UnsupportedModelError
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.roles.probe_prompts import ProbePrompts, PromptSets, make_prompts
+from headlens.statistics.intervals import mean_interval
+from headlens.statistics.paired_tests import holm
+from headlens.tables.classify_tables import PROBE_NAMES, PROBES
+from headlens.weights.head_slicing import output_weight
+
+PROMPTS = 20
+# Our own: a role asks for so much more weight than in both controls, as tiny differences are significant, too.
+MARGIN = 0.1
+SINK_RATE = 0.3  # from which on a text counts as one with a sink (Gu et al. 2025)
+_FIRST_FOUR = 4  # tokens that Xiao et al. (2024) keep as sinks
+_LEVEL, _ROUNDING = 0.05, 1e-6
+_BATCH = 4096  # tokens
+Numbers = dict[str, list[npt.NDArray[np.float64]]]  # by name, of every batch: (prompts, heads)
+
+
+@dataclass
+class _Weights(Observer):
+    """Keeps numbers of every head of one pass.
+
+    Args:
+        reduce: makes numbers, (prompts, heads) each, of weights, (prompts, heads, query, key).
+        copying: makes such numbers of what heads give, (prompts, query, heads, d), at a site.
+    """
+
+    reduce: Callable[[Tensor], Mapping[str, Tensor]]
+    copying: Callable[[Site, Tensor], Mapping[str, Tensor]]
+    found: dict[Site, Numbers] = field(default_factory=dict)
+    needs_weights: bool = True
+
+    def observe(self, call: AttentionCall) -> None:
+        """Reduces the weights of a call; of rows with a learned sink those over tokens."""
+        weights = call.distribution
+        assert weights is not None
+        kept = self.found.setdefault(call.site, {})
+        for name, numbers in (*self.reduce(weights).items(), *self.copying(call.site, call.output).items()):
+            kept.setdefault(name, []).append(numbers.double().cpu().numpy())
+
+
+def measure_probes(
+    loaded: LoadedModel, probes: Sequence[str], *, prompts: int = PROMPTS, seed: int = 0, batch_tokens: int = _BATCH
+) -> tuple[pd.DataFrame, list[str]]:
+    """Measures roles of all heads of a model on prompts of random tokens.
+
+    Args:
+        loaded: an encoder or a decoder with its tokenizer.
+        probes: of `headlens.tables.classify_tables.PROBE_NAMES`.
+        prompts: how many of each kind are read.
+        seed: of the tokens.
+        batch_tokens: most tokens of a pass; it changes no number but for rounding.
+
+    Returns:
+        Rows of probes.csv without the model, and notes.
+
+    Raises:
+        OptionError: for a model that cannot be asked, see `check_probes` and `make_prompts`.
+    """
+    check_probes(loaded)
+    causal = is_decoder_only(loaded.model)
+    made = make_prompts(tokenizer_of(loaded), loaded.max_length, prompts, seed, causal=causal)
+    unembedding, notes = _unembedding(loaded.model) if "induction" in probes else (None, [])
+    if not causal:
+        notes.append("Probes: tokens of this model also see those after them, which these roles do not count.")
+    passes = {
+        "repeated": _read(loaded, made.repeated, made, batch_tokens, unembedding),
+        "fresh": _read(loaded, made.fresh, made, batch_tokens, None),
+        "gapped": _read(loaded, made.gapped, made, batch_tokens, None),
+    }
+    frames = [_rows(name, passes) for name in dict.fromkeys(probes)]
+    return pd.concat(frames, ignore_index=True)[PROBES.names[1:]], notes
+
+
+def check_probes(loaded: LoadedModel) -> None:
+    """Refuses models that read two texts, or none.
+
+    Raises:
+        OptionError: for an encoder-decoder, or a model without tokenizer.
+    """
+    if loaded.model.config.is_encoder_decoder:
+        raise OptionError(
+            f"--probes is for encoders and decoders; {loaded.name} is both.", "Leave --probes out for this model."
+        )
+    tokenizer_of(loaded)
+
+
+def _read(
+    loaded: LoadedModel, prompts: ProbePrompts, made: PromptSets, batch_tokens: int, unembedding: Tensor | None
+) -> dict[Site, dict[str, npt.NDArray[np.float64]]]:
+    """Numbers of every head on prompts: (prompts, heads) by site and name."""
+    model, length = loaded.model, prompts.ids.shape[1]
+    size = max(1, batch_tokens // length)
+    found: dict[Site, Numbers] = {}
+    for begin in range(0, len(prompts.ids), size):
+        part = slice(begin, begin + size)
+        ids = torch.from_numpy(prompts.ids[part]).to(model.device)
+        places = {
+            name: torch.from_numpy(getattr(prompts, name)[part]).to(model.device)
+            for name in ("following", "copies", "shifted", "shifted_copies")
+        }
+        observer = _Weights(
+            lambda weights, places=places: _masses(
+                weights, places, made.first, made.last, causal=is_decoder_only(model)
+            ),  # type: ignore[misc]
+            lambda site, output, ids=ids: (  # type: ignore[misc]
+                {} if unembedding is None else _copying(model, site, output, ids, made, unembedding)
+            ),
+            found,
+        )
+        arguments = {"use_cache": False} if is_decoder_only(model) else {}
+        with AttentionSession(model, observers=[observer]), torch.inference_mode():
+            model(input_ids=ids, attention_mask=torch.ones_like(ids), **arguments)
+    return {site: {n: np.concatenate(parts) for n, parts in numbers.items()} for site, numbers in found.items()}
+
+
+def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int, *, causal: bool) -> dict[str, Tensor]:
+    """Means over queries of the weight on places, (prompts, heads) each; `…_most`: how often the largest is there.
+
+    Of copies and previous tokens the first token and the token itself are left out, and the rest adds up to 1.
+    """
+    length = weights.shape[-1]
+    own = torch.eye(length, dtype=torch.bool, device=weights.device)
+    query = torch.arange(length, device=weights.device)
+    behind = query[:, None] > query  # keys before the query
+    others = weights.masked_fill(own, 0)
+    others[..., :first] = 0
+    others = others / others.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    found: dict[str, Tensor] = {}
+    for name, of, left_out in (
+        *(("following", weights, 0), ("shifted", weights, 0)),
+        *(("copies", others, 1), ("shifted_copies", others, 1)),
+    ):
+        chosen = places[name][:, None]  # (prompts, 1, query, key)
+        asked = chosen.any(-1)
+        number = asked.sum(-1).clamp_min(1)
+        found[name] = ((of * chosen).sum(-1) * asked).sum(-1) / number
+        most = chosen.expand(of.shape).gather(-1, of.argmax(-1, keepdim=True))[..., 0]
+        found[f"{name}_most"] = (most & asked).sum(-1) / number
+        # Of even attention over the keys that a query sees: later ones see all, if any is seen.
+        seen = behind.sum(-1) + 1 - left_out * (1 + first) if causal else length - left_out * (1 + first)
+        even = chosen.sum(-1) / torch.as_tensor(seen, device=weights.device).clamp_min(1)
+        found[f"{name}_even"] = ((even * asked).sum(-1) / number).expand(found[name].shape)
+    for name, back in (("previous", 1), ("two_back", 2)):
+        queries = torch.arange(first + 2, length - last, device=weights.device)
+        keys = queries - back
+        found[name] = others[..., queries, keys].mean(-1)
+        found[f"{name}_most"] = (others[..., queries, :].argmax(-1) == keys).double().mean(-1)
+        seen = queries - first if causal else torch.full_like(queries, length - first - 1)
+        found[f"{name}_even"] = (1 / seen.double()).mean().expand(found[name].shape)
+    queries = torch.arange(1, length - last, device=weights.device)
+    for name, key in (("sink", 0), ("second", 1)):
+        of = queries if key == 0 else queries[1:]
+        found[name] = weights[..., of, key].mean(-1)
+        found[f"{name}_most"] = (weights[..., of, :].argmax(-1) == key).double().mean(-1)
+        seen = of + 1 if causal else torch.full_like(of, length)
+        found[f"{name}_even"] = (1 / seen.double()).mean().expand(found[name].shape)
+    found["first_four"] = weights[..., _FIRST_FOUR:, :_FIRST_FOUR].sum(-1).mean(-1)
+    return found
+
+
+def _unembedding(model: PreTrainedModel) -> tuple[Tensor | None, list[str]]:
+    """The matrix from the residual stream to logits, (vocabulary, features); None with a note where it is not known."""
+    module: Any = model.get_output_embeddings()
+    if module is None and getattr(model.config, "tie_word_embeddings", False):
+        module = model.get_input_embeddings()
+    weight = getattr(module, "weight", None)
+    if not isinstance(weight, Tensor):
+        return None, ["Probes: `copying` is empty, as the matrix from hidden states to logits is not known."]
+    return weight.detach(), []
+
+
+def _copying(
+    model: nn.Module, site: Site, output: Tensor, ids: Tensor, made: PromptSets, unembedding: Tensor
+) -> dict[str, Tensor]:
+    """How often a head raises, of all tokens of the block, the logit of the one that follows the most.
+
+    The direct path alone: the head's output through its part of the output projection to the unembedding, without the
+    final normalisation.
+    """
+    try:
+        projection = output_weight(model, site.module).detach().to(output.dtype)  # (features, heads x d)
+    except UnsupportedModelError:
+        return {}
+    block, first = made.block, made.first
+    if projection.shape[0] != unembedding.shape[1] or not block:
+        return {}
+    queries = torch.arange(first + block, first + 4 * block - 1, device=ids.device)
+    heads, size = output.shape[2], output.shape[3]
+    by_head = projection.view(projection.shape[0], heads, size)
+    added = torch.einsum("pqhd,fhd->pqhf", output[:, queries], by_head)
+    tokens = ids[:, first : first + block]  # (prompts, block)
+    logits = torch.einsum("pqhf,pbf->pqhb", added, unembedding[tokens].to(output.dtype))
+    expected = (queries - first + 1) % block
+    return {"copying": (logits.argmax(-1) == expected[None, :, None]).double().mean(1)}
+
+
+# Of every probe: the prompts and the number that count, and what they are compared with, twice.
+_COMPARISONS = {
+    "previous": (("fresh", "previous", "previous_even"), ("fresh", "previous", "two_back")),
+    "duplicate": (("repeated", "copies", "fresh"), ("gapped", "copies", "shifted_copies")),
+    "induction": (("repeated", "following", "fresh"), ("gapped", "following", "shifted")),
+    "sink": (("fresh", "sink", "sink_even"), ("fresh", "sink", "second")),
+}
+
+
+def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> pd.DataFrame:
+    """The rows of a probe, corrected for all heads of the model."""
+    from scipy import stats  # takes a third of a second
+
+    (kind, number, control), (second_kind, second_number, second_control) = _COMPARISONS[name]
+    rows, by_prompt = list[dict[str, Any]](), list[npt.NDArray[np.float64]]()
+    for site in passes[kind]:
+        first, second, fresh = (passes[k][site] for k in (kind, second_kind, "fresh"))
+        values = first[number]
+        pairs = (
+            (values, fresh[number] if control == "fresh" else first[control]),
+            (second[second_number], second[second_control]),
+        )
+        for place, head in enumerate(site.heads):
+            (score, less), (second_score, second_less) = ((a[:, place], b[:, place]) for a, b in pairs)
+            differences = (score - less, second_score - second_less)
+            mean, low, high = mean_interval(score)
+            p_values = [_p_value(difference) for difference in differences]
+            row: dict[str, Any] = {
+                **dict(zip(("stack", "layer", "head"), head, strict=True)),
+                "probe": name,
+                "n": len(score),
+                "score": mean,
+                "ci_low": low,
+                "ci_high": high,
+                "control": less.mean(),
+                "second_score": second_score.mean(),
+                "second_control": second_less.mean(),
+                "above": min(float(d.mean()) for d in differences),
+                "chance": float(first[f"{number}_even"][:, place].mean()),
+                "most": float(first[f"{number}_most"][:, place].mean()),
+                "p_value": max(p_values),  # above both
+                **dict.fromkeys(("copying", "rate", "first_four"), np.nan),
+            }
+            if name == "induction" and "copying" in first:
+                row["copying"] = float(first["copying"][:, place].mean())
+            if name == "sink":
+                row["rate"] = float((score > SINK_RATE).mean())
+                row["first_four"] = float(first["first_four"][:, place].mean())
+            rows.append(row)
+            by_prompt.append(score)
+    table = pd.DataFrame(rows)
+    table["p_holm"] = holm(table["p_value"].to_numpy(float))
+    table["holds"] = (table["p_holm"] < _LEVEL) & (table["above"] >= MARGIN)
+    scores = np.stack(by_prompt)  # (heads, prompts)
+    halves = scores[:, ::2].mean(1), scores[:, 1::2].mean(1)
+    varied = len(scores) > 2 and all(np.ptp(half) > 0 for half in halves)
+    table["stability"] = float(stats.spearmanr(*halves).statistic) if varied else np.nan
+    return table
+
+
+def _p_value(differences: npt.NDArray[np.float64]) -> float:
+    """One-sided p-value of a mean difference above 0 (Student's t over prompts); without variation 0 or 1."""
+    mean, deviation = differences.mean(), differences.std(ddof=1)
+    if deviation < _ROUNDING:
+        return 0.0 if mean > _ROUNDING else 1.0
+    return float(special.stdtr(len(differences) - 1, -mean * np.sqrt(len(differences)) / deviation))
+
+
+def held_heads(probes: pd.DataFrame) -> dict[str, list[list[int]]]:
+    """Returns the heads that hold each role, as `[layer, head]`, as tools for KV caches and retrieval read them.
+
+    Args:
+        probes: rows of probes.csv of one model.
+    """
+    names = [name for name in PROBE_NAMES if name in set(probes["probe"])]
+    held = probes[probes["holds"].astype(str) == "True"]
+    return {n: held.loc[held["probe"] == n, ["layer", "head"]].astype(int).to_numpy().tolist() for n in names}

@@ -1,0 +1,282 @@
+"""Roles on prompts of random tokens: a circuit made by hand, heads that only look like it, naive loops over weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import zoo
+from tiers import rest_slow
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel, PreTrainedTokenizerFast
+
+from headlens.errors import OptionError
+from headlens.models.loading import LoadedModel
+from headlens.roles.probe_prompts import COPIES, ProbePrompts, PromptSets, make_prompts
+from headlens.roles.role_probes import MARGIN, held_heads, measure_probes
+from headlens.tables.classify_tables import PROBE_NAMES, PROBES
+
+VOCABULARY, POSITIONS, WIDTH, HEADS, SIZE = 128, 104, 512, 4, 128
+TOKEN, POSITION, BEFORE = 0, VOCABULARY, VOCABULARY + POSITIONS  # where each is in the residual stream
+SHARP = 1.6
+
+
+def words(count: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of so many words, the first of which stands before texts."""
+    made = Tokenizer(models.WordLevel({f"w{n}": n for n in range(count)}, unk_token="w1"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="w0", unk_token="w1", pad_token="w1")
+
+
+def circuit() -> LoadedModel:
+    """A GPT-2 of two layers whose weights are set by hand; its MLPs add nothing.
+
+    The residual stream holds token and place as one-hot vectors. Layer 0: previous token (which it writes down),
+    duplicate token, first token, even attention. Layer 1: induction, a fixed offset of one block less one, twice even
+    attention.
+    """
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_positions=POSITIONS, n_embd=WIDTH, n_layer=2, n_head=HEADS, bos_token_id=0
+    )
+    model = GPT2LMHeadModel(config).eval()
+    block = (POSITIONS - 1) // COPIES
+    with torch.no_grad():
+        for parameter in model.transformer.h.parameters():
+            parameter.zero_()
+        for norm in (*(h.ln_1 for h in model.transformer.h), *(h.ln_2 for h in model.transformer.h)):
+            norm.weight.fill_(1)
+        model.transformer.wte.weight.zero_()
+        model.transformer.wpe.weight.zero_()
+        for token in range(VOCABULARY):
+            model.transformer.wte.weight[token, TOKEN + token] = 1
+        for place in range(POSITIONS):
+            model.transformer.wpe.weight[place, POSITION + place] = 1
+
+        def joined(layer: int, head: int, query: dict[int, int], key: dict[int, int]) -> None:
+            weight, start = model.transformer.h[layer].attn.c_attn.weight, head * SIZE
+            for rows, part in ((query, 0), (key, WIDTH)):
+                for source, feature in rows.items():
+                    weight[source, part + start + feature] = SHARP
+
+        def carried(layer: int, head: int, source: int, target: int) -> None:
+            attention, start = model.transformer.h[layer].attn, head * SIZE
+            for token in range(VOCABULARY):
+                attention.c_attn.weight[source + token, 2 * WIDTH + start + token] = 1
+                attention.c_proj.weight[start + token, target + token] = 0.1
+
+        tokens = {TOKEN + t: t for t in range(VOCABULARY)}
+        places = {POSITION + p: p for p in range(POSITIONS)}
+        joined(0, 0, {POSITION + p: p - 1 for p in range(1, POSITIONS)}, places)
+        carried(0, 0, TOKEN, BEFORE)
+        joined(0, 1, tokens, tokens)
+        joined(0, 2, dict.fromkeys(places, 0), {POSITION: 0})
+        joined(1, 0, tokens, {BEFORE + t: t for t in range(VOCABULARY)})
+        carried(1, 0, TOKEN, TOKEN)
+        joined(1, 1, {POSITION + p: p - block + 1 for p in range(block - 1, POSITIONS)}, places)
+    return LoadedModel("circuit", model, words(VOCABULARY), None)
+
+
+@pytest.fixture(scope="module")
+def found() -> pd.DataFrame:
+    rows, notes = measure_probes(circuit(), PROBE_NAMES, prompts=6)
+    assert notes == []
+    return rows
+
+
+def of(rows: pd.DataFrame, probe: str, layer: int, head: int) -> Any:
+    chosen = rows[(rows["probe"] == probe) & (rows["layer"] == layer) & (rows["head"] == head)]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+def test_every_head_of_a_circuit_holds_its_own_role(found: pd.DataFrame) -> None:
+    expected = {"previous": [[0, 0]], "duplicate": [[0, 1]], "induction": [[1, 0]], "sink": [[0, 2]]}
+    assert held_heads(found) == expected
+    assert found.columns.tolist() == PROBES.names[1:]
+    for probe, ((layer, head),) in expected.items():
+        row = of(found, probe, layer, head)
+        assert row["score"] > 0.9, probe
+        assert row["second_score"] > 0.9
+        assert row["most"] > 0.95
+        assert max(row["control"], row["second_control"], row["chance"]) < 0.12
+        assert row["p_holm"] < 0.05
+        assert row["n"] == 6
+
+
+def test_the_induction_head_copies_and_others_do_not(found: pd.DataFrame) -> None:
+    assert of(found, "induction", 1, 0)["copying"] == 1
+    rest = found[(found["probe"] == "induction") & (found["score"] < 0.9)]["copying"]
+    assert (rest < 0.2).all()
+    assert found[found["probe"] != "induction"]["copying"].isna().all()
+    sink = of(found, "sink", 0, 2)
+    assert (sink["rate"], sink["first_four"]) == (1, pytest.approx(1, abs=0.05))
+
+
+def test_a_fixed_offset_is_no_induction(found: pd.DataFrame) -> None:
+    """It gives all of its weight to what followed the last copy, but also where nothing is repeated."""
+    row = of(found, "induction", 1, 1)
+    assert row["score"] > 0.9
+    assert row["control"] > 0.9, "fresh tokens"
+    assert row["second_control"] > 0.9, "random gaps"
+    assert row["second_score"] < 0.1
+    assert not row["holds"]
+
+
+def test_even_heads_are_at_chance(found: pd.DataFrame) -> None:
+    for probe in PROBE_NAMES:
+        for layer, head in ((0, 3), (1, 2)):
+            row = of(found, probe, layer, head)
+            assert row["score"] == pytest.approx(row["chance"], abs=0.01), probe
+            assert not row["holds"]
+
+
+@pytest.mark.parametrize("seed", rest_slow([0, 1, 2, 3], [0]))
+@pytest.mark.parametrize("name", rest_slow(["llama", "gpt2", "gpt-oss", "bert", "mistral"], ["llama", "bert"]))
+def test_numbers_are_those_of_loops_over_weights(name: str, seed: int) -> None:
+    model = zoo.ZOO[name].build(seed=seed, vocab_size=90)
+    loaded = LoadedModel(name, model, words(90), None)
+    causal = name != "bert"
+    rows, _ = measure_probes(loaded, PROBE_NAMES, prompts=3, seed=seed)
+    sets = make_prompts(words(90), loaded.max_length, 3, seed, causal=causal)
+    passes = {kind: eager(model, getattr(sets, kind)) for kind in ("repeated", "fresh", "gapped")}
+    for (layer, head), of_head in rows.groupby(["layer", "head"]):
+        weights = {kind: passes[kind][:, layer, head] for kind in passes}
+        expected = naive(weights, sets, causal)
+        for row in of_head.to_dict("records"):
+            for column, value in expected[row["probe"]].items():
+                assert row[column] == pytest.approx(value, abs=2e-6), (row["probe"], column)
+
+
+def eager(model: PreTrainedModel, prompts: ProbePrompts) -> np.ndarray:
+    """(prompts, layers, heads, query, key), rows adding up to 1."""
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(input_ids=torch.from_numpy(prompts.ids), output_attentions=True).attentions
+    stacked = torch.stack([m.double() for m in maps], dim=1)
+    return (stacked / stacked.sum(-1, keepdim=True)).numpy()
+
+
+def naive(weights: dict[str, np.ndarray], sets: PromptSets, causal: bool) -> dict[str, dict[str, float]]:
+    def over(kind: str, places: np.ndarray, others: bool) -> float:
+        means = []
+        for prompt, matrix in enumerate(weights[kind]):
+            masses = []
+            for query, row in enumerate(matrix):
+                keys = np.flatnonzero(places[prompt, query])
+                if not len(keys):
+                    continue
+                left = [0 if others and (k == query or k < sets.first) else w for k, w in enumerate(row)]
+                masses.append(sum(left[k] for k in keys) / (sum(left) or 1))
+            means.append(float(np.mean(masses)))
+        return float(np.mean(means))
+
+    def at(back: int) -> float:
+        means = []
+        for matrix in weights["fresh"]:
+            masses = []
+            for query in range(sets.first + 2, len(matrix) - sets.last):
+                row = [0 if k == query or k < sets.first else w for k, w in enumerate(matrix[query])]
+                masses.append(row[query - back] / sum(row))
+            means.append(np.mean(masses))
+        return float(np.mean(means))
+
+    def first(key: int) -> float:
+        return float(np.mean([np.mean(m[max(1, key + 1) : len(m) - sets.last, key]) for m in weights["fresh"]]))
+
+    length = sets.fresh.ids.shape[1]
+    queries = range(sets.first + 2, length - sets.last)
+    even = np.mean([1 / (q - sets.first if causal else length - sets.first - 1) for q in queries])
+    even_first = np.mean([1 / (q + 1 if causal else length) for q in range(1, length - sets.last)])
+    r, g = sets.repeated, sets.gapped
+    return {
+        "previous": {"score": at(1), "control": even, "second_score": at(1), "second_control": at(2)},
+        "duplicate": {
+            "score": over("repeated", r.copies, True),
+            "control": over("fresh", sets.fresh.copies, True),
+            "second_score": over("gapped", g.copies, True),
+            "second_control": over("gapped", g.shifted_copies, True),
+        },
+        "induction": {
+            "score": over("repeated", r.following, False),
+            "control": over("fresh", sets.fresh.following, False),
+            "second_score": over("gapped", g.following, False),
+            "second_control": over("gapped", g.shifted, False),
+        },
+        "sink": {"score": first(0), "control": even_first, "second_score": first(0), "second_control": first(1)},
+    }
+
+
+def test_prompts_are_what_they_are_called() -> None:
+    sets = make_prompts(words(300), 200, 5, 0, causal=True)
+    assert (sets.first, sets.last, sets.block) == (1, 0, 25)
+    for kind in (sets.repeated, sets.fresh, sets.gapped):
+        assert kind.ids.shape == (5, 101)
+        assert (kind.ids[:, 0] == 0).all()
+        assert kind.ids[:, 1:].min() >= 300 // 20, "the most frequent are left out"
+        assert kind.ids[:, 1:].max() < 300 - 14
+    for ids in sets.fresh.ids:
+        assert len(set(ids)) == 101
+    for kind in (sets.repeated, sets.gapped):
+        for ids, following, copies in zip(kind.ids, kind.following, kind.copies, strict=True):
+            for query, key in np.argwhere(copies):
+                assert key < query
+                assert ids[key] == ids[query]
+            for query, key in np.argwhere(following):
+                assert ids[key - 1] == ids[query]
+                assert key <= query
+    # Every token of the text that occurred before is a query in a repeated prompt.
+    assert sets.repeated.copies.any(-1).sum() == 5 * 75
+    gaps = [np.flatnonzero(ids[1:] == ids[1]) for ids in sets.gapped.ids]
+    assert all(len(g) == 3 and (np.diff(g) > 25).all() for g in gaps)
+    assert len({tuple(g) for g in gaps}) > 1, "they vary"
+    assert not (sets.gapped.shifted & sets.gapped.following).any()
+    again = make_prompts(words(300), 200, 5, 0, causal=True)
+    assert np.array_equal(sets.gapped.ids, again.gapped.ids)
+    assert not np.array_equal(sets.gapped.ids, make_prompts(words(300), 200, 5, 1, causal=True).gapped.ids)
+
+
+def test_batches_change_nothing_and_nothing_stays_on_the_model() -> None:
+    loaded = circuit()
+    state = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
+    whole, _ = measure_probes(loaded, ["induction", "sink"], prompts=5)
+    single, _ = measure_probes(loaded, ["induction", "sink"], prompts=5, batch_tokens=1)
+    numbers = ["score", "control", "second_score", "second_control", "most", "copying"]
+    np.testing.assert_allclose(whole[numbers].astype(float), single[numbers].astype(float), atol=1e-6)
+    assert not loaded.model.training
+    assert loaded.model.config._attn_implementation == circuit().model.config._attn_implementation
+    assert all(torch.equal(tensor, state[name]) for name, tensor in loaded.model.state_dict().items())
+
+
+@pytest.mark.parametrize("seed", rest_slow(list(range(6)), [0]))
+def test_random_models_hold_no_role(seed: int) -> None:
+    torch.manual_seed(seed)
+    config = GPT2Config(vocab_size=200, n_positions=110, n_embd=32, n_layer=2, n_head=4, bos_token_id=0)
+    rows, _ = measure_probes(LoadedModel("random", GPT2LMHeadModel(config).eval(), words(200), None), PROBE_NAMES)
+    assert not rows["holds"].any()
+    assert (rows["above"] < MARGIN).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "settings", "message"),
+    [
+        ("bart", 90, {}, "is for encoders and decoders; bart is both"),
+        ("gpt2", 90, {"n_positions": 16}, "reads 16 tokens, too few for 4 copies of 4"),
+        ("gpt2", 40, {"n_positions": 110}, "has 36 tokens to draw from, and 100 different ones"),
+    ],
+)
+def test_models_that_cannot_be_asked(name: str, vocabulary: int, settings: dict[str, int], message: str) -> None:
+    model = zoo.ZOO[name].build(vocab_size=vocabulary, **settings)
+    with pytest.raises(OptionError, match=message):
+        measure_probes(LoadedModel(name, model, words(vocabulary), None), ["sink"])
+
+
+def test_the_way_to_the_logits_may_not_be_known() -> None:
+    model = zoo.ZOO["qwen2"].build(vocab_size=90, tie_word_embeddings=False)
+    rows, notes = measure_probes(LoadedModel("base", model, words(90), None), ["induction"], prompts=2)
+    assert rows["copying"].isna().all()
+    assert notes == ["Probes: `copying` is empty, as the matrix from hidden states to logits is not known."]
+    assert math.isfinite(rows["score"].iloc[0])
