@@ -90,6 +90,16 @@ def named_after(corpus: str, figures: Iterator[T], mask: str = "") -> Iterator[T
         yield drawn
 
 
+@contextmanager
+def of_no_corpus() -> Iterator[None]:
+    """Leaves the corpus out of the title of a figure of what was not measured on it."""
+    before = _CORPUS.set("")
+    try:
+        yield
+    finally:
+        _CORPUS.reset(before)
+
+
 def page_width(needed: float = 0.0) -> float:
     """Returns how many inches figures may be wide here; the full width for one that needs more than a column has."""
     return _PAGE.get() if needed <= _PAGE.get() else FULL_WIDTH

@@ -16,6 +16,7 @@ from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import head_name
 from headlens.plots.heatmaps import Cells, interval_map
+from headlens.plots.style import of_no_corpus
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.tables.classify_tables import PROBES
 
@@ -90,7 +91,8 @@ def probe_map(probes: pd.DataFrame) -> Figure | None:
         pale="Pale: it does not.",
     )
     title = "Roles on prompts of random tokens" + ("" if several else f", {probes['model'].iloc[0]}")
-    return interval_map(probes.assign(model=named), cells, Scale("share of attention", 0.0, 1.0), title)
+    with of_no_corpus():
+        return interval_map(probes.assign(model=named), cells, Scale("share of attention", 0.0, 1.0), title)
 
 
 def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
