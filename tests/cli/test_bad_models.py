@@ -146,6 +146,14 @@ def test_a_model_that_cannot_be_looked_into(
     refuse(headlens, *COMMANDS[command], say=say)
 
 
+@pytest.mark.parametrize("command", ["classify", "ablate"])
+def test_a_model_of_images(headlens: Headlens, wordpiece_tokenizer: PreTrainedTokenizerBase, command: str) -> None:
+    sizes = {k: v for k, v in SMALL.items() if k != "max_position_embeddings"}
+    model = transformers.ViTModel(transformers.ViTConfig(image_size=8, patch_size=4, **sizes))
+    save(model, Path("model"), wordpiece_tokenizer)
+    refuse(headlens, *COMMANDS[command], say=["model reads images, not text", "Give a model of text"])
+
+
 def test_a_slow_tokenizer_that_changes_the_text(headlens: Headlens) -> None:
     """Bertweet writes @USER for every user: where its tokens stand nobody knows."""
     Path("vocab.txt").write_text("@USER 1\nhello 1\n")

@@ -55,7 +55,8 @@ def small_files(folder: Path, make: Callable[..., str], bert: Path) -> dict[str,
     for name in ("fr_pud-ud-test", "fr_gsd-ud-train", "en_ewt-ud-test", "big"):
         (folder / f"{name}.conllu").write_text("\n\n".join(sentences) + "\n\n", encoding="utf-8")
     lines = [text(n) + "." for n in range(40)]
-    (folder / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name in ("text", "other"):
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "articles.txt").write_text("\n".join([*lines, " ".join(lines * 10)]) + "\n", encoding="utf-8")
     rows = [f'"{text(n)} {text(n, 3)}",{("bad", "good")[n % 2]}' for n in range(40)]
     for name in ("reviews", "reviews-dev"):
