@@ -149,6 +149,7 @@ def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
     assert not Path("run/.resume").exists()
 
 
+@pytest.mark.usefixtures("skilled")
 @pytest.mark.parametrize("strategy", rest_slow(STRATEGIES, ("random",)))
 def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     done = run("--prune", 1, "--strategies", strategy, "--strategy-args", "orders=2")
@@ -517,6 +518,14 @@ def test_too_few_examples_for_the_bootstrap(run: Callable[..., Any]) -> None:
     assert pd.read_csv("run/ablation.csv")[["ci_low", "ci_high"]].notna().all(axis=None)
 
 
+@pytest.fixture
+def skilled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that guess have no verdicts, and other sentences."""
+    for place in ("single_heads", "pruning_experiment"):
+        monkeypatch.setattr(f"headlens.analyses.ablate.{place}.skill_of", lambda *_: Skill(better=True))
+
+
+@pytest.mark.usefixtures("skilled")
 @pytest.mark.parametrize(("limit", "told"), rest_slow_rows([(29, True), (30, False)]))
 def test_what_few_examples_cannot_tell_is_said_everywhere(
     headlens: Headlens, run: Callable[..., Any], limit: int, told: bool
