@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.analyses.commands import commands
-from headlens.options import CORPUS, MASK, MODEL, TASK, words_of
+from headlens.options import CORPUS, MASK, MODEL, TASK, typed_words
 
 _CARRIED = (MODEL, CORPUS, TASK, MASK)  # panels of options that are about a model and its data
 # How a command read its data, and in how many parts, is not what the next one is about.
@@ -29,7 +29,7 @@ def next_step(name: str, request: Any, *arguments: str, without: Sequence[str] =
     """
     options = commands()[name].options
     among = {n for n, o in options.items() if o.option.panel in _CARRIED and not o.option.argument}
-    return shlex.join(["headlens", name, *arguments, *words_of(request, among - _LEFT - set(without))])
+    return shlex.join(["headlens", name, *arguments, *typed_words(request, among - _LEFT - set(without))])
 
 
 def as_started(commands_text: str) -> str:

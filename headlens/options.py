@@ -528,7 +528,7 @@ def _held(options: Any) -> Iterator[tuple[DeclaredOption, Any]]:
             yield from _held(value)
 
 
-def words_of(options: Any, among: Collection[str] | None = None) -> list[str]:
+def typed_words(options: Any, among: Collection[str] | None = None) -> list[str]:
     """Returns what options hold besides their defaults as words of a command line.
 
     Args:

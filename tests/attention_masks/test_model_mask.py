@@ -15,14 +15,14 @@ from headlens.attention_masks.mask_options import MaskOptions, read_layers
 from headlens.attention_masks.model_mask import mask_record, mask_source, parse_mask, under_mask
 from headlens.attention_masks.patterns import Full, Global, Star, Window
 from headlens.errors import OptionError
-from headlens.options import words_of
+from headlens.options import typed_words
 
 
 def test_nothing_is_masked_unless_asked_for() -> None:
     options = MaskOptions()
     assert mask_source(options) is None
     assert mask_record(options) == {}
-    assert words_of(options) == []
+    assert typed_words(options) == []
     model, told = zoo.ZOO["bert"].build(), list[str]()
     inputs = {"input_ids": zoo.ids((4,), 0)}
     plain = run(model, inputs)
@@ -124,7 +124,9 @@ def test_options_that_do_not_go_together(options: dict[str, object], message: st
 
 def test_the_same_for_another_command_line() -> None:
     options = MaskOptions("window:1|global", "0-1", drop_random=True, mask_seed=2)
-    assert words_of(options) == [*("--mask", "window:1|global", "--mask-rules", "layers=0-1,drop-random,mask-seed=2")]
+    assert typed_words(options) == [
+        *("--mask", "window:1|global", "--mask-rules", "layers=0-1,drop-random,mask-seed=2")
+    ]
     facts = mask_record(options)["mask"]
     assert facts["layers"] == "0-1"
     assert facts["name"] == "window:width=1|global:tokens=1 without as many random positions"
@@ -136,7 +138,9 @@ def test_a_part_of_a_learned_mask(tmp_path: Path) -> None:
     AttentionMask(p > 0.5, name="mine").save(tmp_path / "mask.safetensors")
     save_file({"p": (p + p.mT) / 2}, tmp_path / "probabilities.safetensors")
     options = MaskOptions(str(tmp_path), keep=0.25, keep_order="least", no_diagonal=True)
-    assert words_of(options) == [*("--mask", str(tmp_path), "--mask-rules", "keep=0.25,keep-order=least,no-diagonal")]
+    assert typed_words(options) == [
+        *("--mask", str(tmp_path), "--mask-rules", "keep=0.25,keep-order=least,no-diagonal")
+    ]
     source = mask_source(options)
     assert isinstance(source, Controlled)
     assert source.name == "mine@least=0.25 without the diagonal"
