@@ -98,7 +98,9 @@ def probe_map(probes: pd.DataFrame) -> Figure | None:
 def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """The best heads of every probe, with both controls."""
     records = [
-        run_label(run, runs) | record for run, table in tables_of(runs, PROBES.name) for record in probe_records(table)
+        run_label(run, runs) | record
+        for run, table in tables_of(runs, PROBES.name)
+        for record in head_probe_records(table)
     ]
     about = (
         f"The {_BEST} heads of every probe that are farthest above both controls. Score and second score are compared "
@@ -112,7 +114,7 @@ def _best(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values("above", ascending=False, kind="stable")
 
 
-def probe_records(probes: pd.DataFrame) -> list[dict[str, Any]]:
+def head_probe_records(probes: pd.DataFrame) -> list[dict[str, Any]]:
     """The best heads of every probe and model, as rows of a short table.
 
     Args:

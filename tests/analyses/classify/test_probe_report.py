@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.classify.probe_report import probe_map, probe_records, probe_sentences
+from headlens.analyses.classify.probe_report import head_probe_records, probe_map, probe_sentences
 from headlens.plots.style import named_after
 from headlens.tables.classify_tables import PROBES
 
@@ -41,7 +41,7 @@ def test_a_sentence_names_the_head_farthest_above_both_controls() -> None:
 
 def test_the_table_has_the_best_heads_of_each_probe() -> None:
     both = pd.concat([probes(3), probes(0, "sink"), probes(1, model="other")])
-    records = probe_records(both)
+    records = head_probe_records(both)
     assert [(r["model"], r["probe"], r["head"], r["holds"]) for r in records[:4]] == [
         ("m", "induction", "decoder.1.0", "yes"),
         ("m", "induction", "decoder.0.1", "yes"),
