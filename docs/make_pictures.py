@@ -1,6 +1,6 @@
 """Draws the pictures of the gallery again with the commands beside them: python docs/make_pictures.py [NAME ...].
 
-All of them take about ten minutes of CPU time. Pictures of pages need Chromium and playwright, of the extra `dev`.
+All of them take about half an hour of CPU time. Pictures of pages need Chromium and playwright, of the extra `dev`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,26 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from headlens.plots import style
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 PICTURES = Path(__file__).resolve().parents[1] / ".github" / "readme"
 SENTENCE = "The children who had lost their tricycles waited for the unbelievably slow bus."
-# The command, and which of its figures it is.
+# The command, and which of the pictures in its folder it is.
 FIGURES = {
-    "functions": (["classify"], "functions"),
-    "relevance": (["relevance"], "relevance"),
-    "ablation": (["ablate"], "ablation"),
-    "pruning": (["ablate", "--prune", "10,20,30,40,50", "--strategies", "ranked,importance,random"], "pruning"),
-    "sparsefinder": (["sparsefinder"], "pareto"),
+    "functions": (["classify"], "figures/functions"),
+    "relevance": (["relevance"], "figures/relevance"),
+    "ablation": (["ablate"], "figures/ablation"),
+    "pruning": (["ablate", "--prune", "10,20,30,40,50", "--strategies", "ranked,importance,random"], "figures/pruning"),
+    "sparsefinder": (["sparsefinder", "--thorough"], "figures/pareto"),
     # Without a GPU and a network, one step of it runs.
-    "sparsebert": (["reproduce", "sparsebert2021"], "comparison_0"),
+    "sparsebert": (["reproduce", "sparsebert2021"], "figures/comparison_0"),
+    "breaking_bert": (["reproduce", "breaking_bert2022", "--scale", "small"], "paraphrases-graphs/figures/layers"),
+    "sparsefinder_small": (["reproduce", "sparsefinder2022", "--scale", "small"], "masked/figures/pareto"),
 }
 
 
@@ -74,18 +80,58 @@ def report(folder: Path) -> None:
         page.screenshot(path=PICTURES / "report.png", full_page=True, clip=shown)
 
 
+def voita(folder: Path) -> None:
+    """Draws the best head of each relation beside the offset, as the paper prints both and as the small scale has them.
+
+    Every setting has axes of its own, since their levels cannot be compared.
+    """
+    headlens("reproduce", "voita2019", "--scale", "small", out=folder)
+    cells = pd.read_csv(folder / "comparison.csv")
+    columns = ["published", "ours", "ci_low", "ci_high"]
+    cells[columns] = cells[columns].apply(pd.to_numeric, errors="coerce")
+    settings = {
+        "Table 1, WMT": "paper: WMT",
+        "Table 1, OpenSubtitles": "paper: OpenSubtitles",
+        "Stand-in: the best head": "headlens: MiniLM",
+    }
+    figure = style.constrained_figure(
+        style.FULL_WIDTH, 2.6, "voita2019: accuracy of the best head for each relation, per cent"
+    )
+    panels = figure.subplots(1, len(settings), sharey=True, sharex=True)
+    for axes, (title, name) in zip(panels, settings.items(), strict=True):
+        rows = cells[cells["table"].str.startswith(title)]
+        numbers = rows.assign(number=rows["published"].fillna(rows["ours"])).set_index(["column", "row"])
+        baseline, best = numbers.loc["baseline"], numbers.loc["best head"]
+        places = range(len(best))
+        axes.hlines(places, baseline["number"], best["number"], color=style.NO_ROLE, linewidth=4)
+        axes.hlines(places, best["ci_low"], best["ci_high"], color=style.BLUE, linewidth=1.2)
+        axes.scatter(
+            baseline["number"], places, s=26, marker="|", color=style.INK, zorder=3, label="most frequent offset"
+        )
+        axes.scatter(
+            best["number"], places, s=16, color=style.BLUE, zorder=3, label="best head; of headlens with 95 % interval"
+        )
+        style.dress(axes)
+        style.heading(axes, name, style.FULL_WIDTH / 4)
+    panels[0].set_yticks(places, best.index)
+    panels[0].invert_yaxis()
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=2, **style.legend_looks())
+    figure.savefig(PICTURES / "voita.png", dpi=150)
+
+
 def main() -> None:
     """Draws the pictures that are named on the command line, or all of them."""
-    names = sys.argv[1:] or [*FIGURES, "attention", "report"]
+    others = {"attention": attention, "report": report, "voita": voita}
+    names = sys.argv[1:] or [*FIGURES, *others]
     for name in names:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "run"
             if name in FIGURES:
                 words, figure = FIGURES[name]
                 headlens(*words, out=folder)
-                shutil.copy(folder / "figures" / f"{figure}.png", PICTURES / f"{name}.png")
+                shutil.copy(folder / f"{figure}.png", PICTURES / f"{name}.png")
             else:
-                {"attention": attention, "report": report}[name](folder)
+                others[name](folder)
 
 
 if __name__ == "__main__":

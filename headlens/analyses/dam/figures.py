@@ -171,10 +171,10 @@ def importance_by_place(positions: pd.DataFrame, model: str = "") -> Figure | No
         offsets.plot(at, mean, color=colour, linewidth=1, label=penalty)
         # What the penalty, or the form of the mask, alone decides.
         unknown = np.flatnonzero(np.isnan(heights) & np.isin(CLASSES, rows["class"]))
-        label = {"label": _NOT_LEARNED} if not number else {}
-        classes.bar(unknown + shift, 1.0, 0.8 / len(lines), **_EMPTY, **label)
+        if len(unknown):
+            classes.bar(unknown + shift, 1.0, 0.8 / len(lines), label=_NOT_LEARNED, **_EMPTY)
         if len(beyond := at[np.isnan(mean)]):
-            offsets.axvspan(beyond.min() - 0.5, beyond.max(), **_EMPTY)
+            offsets.axvspan(beyond.min() - 0.5, beyond.max(), label=_NOT_LEARNED, **_EMPTY)
     classes.set_xticks(range(len(CLASSES)), [CLASS_LABELS.get(name, name).replace(", ", ",\n") for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by distance, first and last token left out")):
         axes.set_ylim(0, 1.05)

@@ -31,6 +31,8 @@ from headlens.tables.reproduce_tables import COMPARISON
 
 NOT_RUN = "not run here; needs"
 _REMARKS = "remarks"
+_WORDS = ("table", "column", "claim", "reading", "step", "verdict", "agreement")
+_FILES = "ours"  # the column of names of figures
 Source = Literal["paper", "slides"]
 
 
@@ -267,20 +269,17 @@ class ComparedFigure:
             else:
                 needs.append(f"{path.as_posix()} was not drawn")
         remarks = "; ".join(dict.fromkeys(needs)) or NOTHING
-        return {"figure of the paper": self.title, "ours": ", ".join(here) or NOTHING, _REMARKS: remarks}
+        return {"figure of the paper": self.title, _FILES: ", ".join(here) or NOTHING, _REMARKS: remarks}
 
 
 def comparison_markdown(tables: Sequence[tuple[str, Sequence[Mapping[str, str]]]]) -> str:
     """Writes tables of `ComparedTable.lines` under their titles, for `comparison.md`."""
-    parts = []
+    parts, texts = [], {*_WORDS, _FILES, _REMARKS}
     for title, lines in tables:
-        columns = tuple(Column(name, numeric=number > 0 and name != _REMARKS) for number, name in enumerate(lines[0]))
+        columns = tuple(Column(name, numeric=number > 0 and name not in texts) for number, name in enumerate(lines[0]))
         rows = tuple(tuple(Cell(line[column.name]) for column in columns) for line in lines)
         parts.append(f"## {escaped(title)}\n\n{PageTable(title, columns, rows).markdown()}\n")
     return "\n".join(parts)
-
-
-_WORDS = ("table", "column", "claim", "reading", "step", "verdict", "agreement")
 
 
 def in_words(frame: pd.DataFrame) -> list[dict[str, str]]:

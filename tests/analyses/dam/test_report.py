@@ -268,9 +268,14 @@ def test_what_was_not_learned_is_hatched_and_named() -> None:
     (beyond, *_) = [span for span in offsets.patches if span.get_hatch()]
     assert (beyond.get_x(), beyond.get_x() + beyond.get_width()) == (1.5, 3)
     assert "not learned" in " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    far = importance_by_place(rows.assign(p=rows["p"].mask(rows["offset"] >= 2)))
+    assert far is not None
+    for drawn in (figure, far):
+        assert [patch.get_hatch() for patch in drawn.legends[0].get_patches()] == ["////"], "as it is drawn"
     whole = importance_by_place(positions())
     assert whole is not None
     assert not any(bar.get_hatch() for axes in whole.axes for bar in axes.patches)
+    assert whole.legends[0].get_patches() == []
     table = dam_markdown(sweep(), rows.assign(p=rows["p"].mask(unknown)))
     assert table.count("| not learned |") == 2
 

@@ -92,6 +92,21 @@ def test_the_table_as_it_is_read(folder: Path) -> None:
     assert "| few | 14/30 | 14/30 | 29.62 | 29.50 \\[29.10, 29.90\\] | – | 29.40 |" in text
 
 
+def test_columns_of_words_are_not_set_like_numbers() -> None:
+    rows = {
+        "claims": {"claim": "a", "reading": "b", "verdict": "holds", "difference": "0.1"},
+        "figures": {"figure of the paper": "a", "ours": "gates/quality.png", "remarks": "–"},
+        "numbers": {"": "few", "heads, paper": "14/30", "remarks": "–"},
+    }
+    text = comparison_markdown([(title, [row]) for title, row in rows.items()])
+    rules = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ---")]
+    right = [
+        [name for name, rule in zip(row, rules[i], strict=True) if rule == "---:"]
+        for i, row in enumerate(rows.values())
+    ]
+    assert right == [["difference"], [], ["heads, paper"]]
+
+
 def test_a_column_that_the_paper_has_no_numbers_of_is_ours_alone(folder: Path) -> None:
     table = ComparedTable.of(SPEC | {"rows": [{"label": "few", "where": {"penalty": 0.1}}]})
     assert set(table.lines(table.compared(folder), "ours, small")[0]) == {

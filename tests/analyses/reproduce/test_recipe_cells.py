@@ -243,6 +243,18 @@ def test_stand_ins_have_tables_of_their_own(paper: str) -> None:
     assert changed == ({"patterns"} if paper == "sparsebert2021" else set())
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_stand_in_is_not_announced_as_the_step_of_the_paper(paper: str) -> None:
+    steps = [(step, step.at("small")) for step in read(paper).steps]
+    other = [
+        (step.why, small.why)
+        for step, small in steps
+        if small is not None and any(step.options.get(name) != small.options.get(name) for name in ("task", "model"))
+    ]
+    assert other
+    assert [full for full, why in other if full == why] == []
+
+
 @pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_step_is_read_by_an_exhibit_or_by_another_step(paper: str, small: bool) -> None:
