@@ -30,7 +30,7 @@ KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
 AGAIN = 5  # kills of one run, which is resumed in between
 # What a run tells of its time and place, and columns of measured seconds.
 TIMES = {"started", "ended", "resumed", "wall_time_s", "peak_memory_bytes", "directory", "git_commit"}
-SECONDS = ["seconds_per_forward", "ci_low", "ci_high", "speedup", "speedup_low", "speedup_high"]
+SECONDS = ["seconds_per_forward", "ci_low", "ci_high", "speedup", "speedup_low", "speedup_high", "tokens_per_second"]
 pytestmark = pytest.mark.slow
 at_length = pytest.mark.skipif("HEADLENS_KILLS" not in os.environ, reason="looks closely, with HEADLENS_KILLS=200")
 
