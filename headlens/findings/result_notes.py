@@ -22,7 +22,7 @@ from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats, Task
-from headlens.tasks.task_options import guess_text
+from headlens.tasks.task_options import FEW_EXAMPLES, guess_text
 from headlens.tasks.translation import CUT
 
 Chosen = npt.NDArray[np.bool_]
@@ -44,6 +44,23 @@ def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
         merged = counted(counts.merged_words, "word")
         notes.append(f"{merged} {share} a token with another word; words that share a token are read as one unit.")
     return notes
+
+
+def few_example_notes(examples: int, pruned_on: Chosen | None = None) -> list[str]:
+    """Says that there are too few examples, or too few left for pruned models, to conclude anything from.
+
+    Args:
+        examples: number of all.
+        pruned_on: which of them pruned models are evaluated on, (n,); None for all.
+    """
+    left = examples if pruned_on is None else int(pruned_on.sum())
+    for number, what in ((examples, ""), (left, " for pruned models")):
+        if number < FEW_EXAMPLES:
+            return [
+                f"{counted(number, 'example')}{what}, fewer than {FEW_EXAMPLES}: too few to tell which heads the task "
+                "needs most. Give more --data."
+            ]
+    return []
 
 
 def record_notes(

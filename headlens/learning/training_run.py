@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ResumeError
 from headlens.files import atomic_path, output_errors, write_json
-from headlens.findings.result_notes import record_notes
+from headlens.findings.result_notes import few_example_notes, record_notes
 from headlens.interventions.compacting import save_compacted
 from headlens.learning.loop import Trainer, TrainingData, TrainingState
 from headlens.learning.training_set import TrainingCallbacks
@@ -194,7 +194,7 @@ def checkpoint_note(
     equal, evaluation = scores.count(max(scores)), evaluations[scores.index(max(scores))]
     one = "the one" if equal == 1 else f"the first of {equal}"
     which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(evaluation[main])})"
-    than = "" if math.isnan(even) else f"; chance level, guessing evenly, {number_text(even)}"
+    than = "" if math.isnan(even) else f"; guessing evenly has {number_text(even)}"
     note = f"The checkpoint is that of update {int(evaluation['step'])}, {one} with the {which}{than}."
     if len(evaluations) > 1:
         note += (
@@ -258,8 +258,9 @@ def measure(
         {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()
     ]
     examples = record_table(task, evaluation.ids, evaluation.records)
-    known = record_notes(task, evaluation.records, labels=evaluation.labels)
-    notes = [*known, *task.notes(Reader.of(loaded))]
+    known = few_example_notes(len(evaluation.records))
+    known += record_notes(task, evaluation.records, labels=evaluation.labels)
+    notes = [*known, *task.notes(Reader.of(loaded), evaluation.traits)]
     examples.insert(0, "model", loaded.short_name)
     return TaskResult(pd.DataFrame(rows), examples, notes, evaluation)
 

@@ -81,6 +81,7 @@ class Evaluation:
         keys: keys of the examples for the bootstrap, see `Draws.of`, (n,).
         notes: what to know about the numbers of the classes, and about how the model was measured.
         labels: how often each token was to be predicted, by id; empty for tasks without labels of tokens.
+        traits: how many examples have which `Task.trait`.
     """
 
     task: Task
@@ -91,6 +92,7 @@ class Evaluation:
     keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     labels: Counter[int] = field(default_factory=Counter)
+    traits: Counter[Any] = field(default_factory=Counter)
 
     @property
     def value(self) -> float:
@@ -122,17 +124,20 @@ def evaluate(
     """
     options = options or EvaluationOptions()
     reader = Reader.of(loaded, task.labels, options.max_length, task.outputs)
-    notes = [*filter(None, [reader.order.note]), *task.notes(reader)]
+    task.notes(reader)  # what cannot be measured is refused before anything is read
     counts = SourceCounts()
     labels: Counter[int] = Counter()
+    traits: Counter[Any] = Counter()
 
     def seen(outputs: Any, batch: TaskBatch) -> None:
         labels.update(label_counts(batch.prepared))
+        traits.update(map(task.trait, batch.prepared))
         options.seen(outputs, batch)
 
     records, ids, keys = records_of(task, loaded, source, reader, counts, replace(options, seen=seen))
     metrics = estimates(task, records, keys, options)
-    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes), labels)
+    notes = [*filter(None, [reader.order.note]), *task.notes(reader, traits)]
+    return Evaluation(task, records, ids, metrics, counts, keys, (*notes, *counts.notes), labels, traits)
 
 
 def records_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +18,14 @@ from headlens.corpora.batches import IGNORED, padded
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
-from headlens.errors import OptionError
+from headlens.errors import OptionError, counted
 from headlens.statistics import weighted_means
+from headlens.tables.same_answers import NEARLY_ALL
 from headlens.tasks.classification import ChoiceTask
 from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.masked import Likelihood, language_logits, row_log_likelihoods
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns
+from headlens.tasks.task import NO_TRAITS, Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns
 from headlens.tasks.task_options import LOGIT_DIFFERENCE
 
 # Tokens of a window, for models that read more.
@@ -111,12 +113,27 @@ class CausalLM(Likelihood):
         """
         check_causal(self.name, causal=reader.causal)
         first, ids = reader.beginning_and_text(texts_of(example)[0])
-        rows = tuple(windows(first, ids, min(self.window, reader.limit or self.window)))
+        rows = tuple(windows(first, ids, self._size(reader)))
         return rows if any(label != IGNORED for row in rows for label in row.labels) else ()
 
-    def notes(self, reader: Reader) -> list[str]:
-        """Returns a note where first tokens are not predicted."""
-        return [] if reader.beginning_and_text("a")[0] else [_NO_FIRST]
+    def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
+        """Returns notes where first tokens are not predicted, and where texts are read in windows."""
+        notes = [] if reader.beginning_and_text("a")[0] else [_NO_FIRST]
+        if longer := traits.get(True, 0):
+            verb = "is" if longer == 1 else "are"
+            notes.append(
+                f"{counted(longer, 'text')} of more than {self._size(reader)} tokens {verb} read in windows of as "
+                "many, which overlap by half."
+            )
+        return notes
+
+    def trait(self, prepared: PreparedExample) -> bool:
+        """Returns whether a text is read in several windows."""
+        return len(prepared.rows) > 1
+
+    def _size(self, reader: Reader) -> int:
+        """Returns the most tokens that a window can have."""
+        return min(self.window, reader.limit or self.window)
 
     def arguments(self, model: Any) -> dict[str, Any]:
         """Returns `use_cache`, False: every text is read at once."""
@@ -179,14 +196,25 @@ class LikelihoodChoice(ChoiceTask):
         """Returns `use_cache`, False, for decoders: every text is read at once."""
         return {"use_cache": False} if model.can_generate() else {}
 
-    def notes(self, reader: Reader) -> list[str]:
-        """Returns how masked language models score texts, or a note where first tokens are not predicted."""
+    def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
+        """Returns how models score texts, and whether one preference would do without reading."""
+        same = _preference_notes(traits)
         if not reader.causal:
             return [
                 "Texts are scored by pseudo-log-likelihood: each token is predicted with itself and what follows of "
-                "its word masked (Kauf and Ivanova 2023)."
+                "its word masked (Kauf and Ivanova 2023).",
+                *same,
             ]
-        return [] if reader.beginning_and_text("a")[0] else [_NO_FIRST]
+        return [*([] if reader.beginning_and_text("a")[0] else [_NO_FIRST]), *same]
+
+    def trait(self, prepared: PreparedExample) -> tuple[str, str]:
+        """Returns the words that only the right candidate has, and those that only the wrong one has."""
+        example = prepared.example
+        one, other = (re.split(r"(\s+)", text) for _, text in self._texts(example))
+        start = common_length(one, other)
+        end = common_length(one[start:][::-1], other[start:][::-1])
+        texts = "".join(one[start : len(one) - end]), "".join(other[start : len(other) - end])
+        return texts if getattr(example, "label", 0) == 0 else texts[::-1]
 
     def _scores(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the log-likelihood of every candidate in nats, (n, candidates)."""
@@ -285,6 +313,16 @@ class LogitDifference(Task):
             )
         return (TokenRow(first + ids, labels=tuple(labels)),) if reader.fits(len(first + ids)) else ()
 
+    def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
+        """Returns whether one preference would do without reading."""
+        del reader
+        return _preference_notes(traits)
+
+    def trait(self, prepared: PreparedExample) -> tuple[str, str]:
+        """Returns the right answer and the wrong one."""
+        _, right, wrong = texts_of(prepared.example)
+        return right, wrong
+
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the record `difference` from the logits at the last token of every prompt, (n, 1)."""
         return record_columns(self._differences(outputs, batch))
@@ -327,13 +365,33 @@ class LogitDifference(Task):
         return weighted_means.mean(records[:, 0] if right is None else right, weights)
 
 
+def _preference_notes(answers: Mapping[tuple[str, str], int]) -> list[str]:
+    """Returns a note where (nearly) all examples have the same right and the same wrong answer; nothing for one.
+
+    A model that always prefers one to the other does as well without reading, which no chance level of a choice shows.
+
+    Args:
+        answers: how many examples have which right one and wrong one.
+    """
+    if (examples := sum(answers.values())) < 2:
+        return []
+    (right, wrong), most = max(answers.items(), key=lambda item: item[1])
+    if most < NEARLY_ALL * examples:
+        return []
+    return [
+        f"{most:,} of {counted(examples, 'example')} have the same right answer ({right!r}) and the same wrong one "
+        f"({wrong!r}): a model that always prefers the first does as well without reading. Add examples in which the "
+        "second is right."
+    ]
+
+
 def joined(before: str, text: str) -> str:
     """Returns a text with the space that parts it from what stands before, unless one of both has white space there."""
     return text if not before or before[-1].isspace() or text[:1].isspace() else f" {text}"
 
 
-def common_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns how many tokens two texts begin with alike."""
+def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """Returns how many tokens, or characters, two texts begin with alike."""
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return sum(1 for _ in pairs)
 

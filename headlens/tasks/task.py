@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ HeadKind = Literal[
     "seq2seq-lm",
     "embedding",
 ]
+NO_TRAITS: Mapping[Any, int] = MappingProxyType({})
 # Columns of records that change with every change of a model, while answers stay.
 _READ_BY_LOSSES = frozenset({"nll", "margin"})
 
@@ -134,14 +136,22 @@ class Task(ABC):
         """Names of the classes in the order of the model's outputs, where a user says so; else empty."""
         return ()
 
-    def notes(self, reader: Reader) -> list[str]:
+    def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
         """Returns what to know about how a model with that reader is measured; nothing by default.
+
+        Args:
+            reader: tokenizer and limits of the model.
+            traits: how many examples have which `trait`, as soon as they are known.
 
         Raises:
             OptionError: if it cannot be measured on this machine.
         """
-        del reader
+        del reader, traits
         return []
+
+    def trait(self, prepared: PreparedExample) -> Any:
+        """Returns what `notes` counts of an example, hashable; None by default."""
+        del prepared
 
     @abstractmethod
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -68,7 +69,8 @@ class Examples:
     @property
     def notes(self) -> list[str]:
         """What to know about the numbers of the classes, and about how the data was read."""
-        return [*filter(None, [self.reader.order.note]), *self.summary.notes, *self.task.notes(self.reader)]
+        measured = self.task.notes(self.reader, Counter(map(self.task.trait, self.prepared)))
+        return [*filter(None, [self.reader.order.note]), *self.summary.notes, *measured]
 
     @property
     def keys(self) -> list[str]:

@@ -126,6 +126,9 @@ NO_UPPER_END = LOWER_IS_BETTER | {LOGIT_DIFFERENCE}
 OF_A_HUNDRED = frozenset({"bleu", "chrf"})
 
 
+FEW_EXAMPLES = 30  # below which nothing is concluded for a reader
+
+
 def usual_margin(metric: str, baseline: float) -> float:
     """Returns the default of the smallest loss that matters.
 

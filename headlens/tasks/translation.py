@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +22,7 @@ from headlens.options import BleuTokenizer
 from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import Floats, Task, TaskBatch
+from headlens.tasks.task import NO_TRAITS, Floats, Task, TaskBatch
 
 WORDS, CHARACTERS = 4, 6  # longest n-grams of BLEU and chrF
 _BLEU_NGRAMS = tuple(f"bleu_{part}_{n + 1}" for part in ("match", "total") for n in range(WORDS))
@@ -185,8 +186,9 @@ class Translation(TranslationTask):
         """Returns the tokenizer for the translations of the model with that reader."""
         return self.tokenizer or tokenizer_of_language(reader.target_language) or "13a"
 
-    def notes(self, reader: Reader) -> list[str]:
+    def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
         """Returns a note with sacreBLEU's signatures; errors as in `signatures`."""
+        del traits
         return [f"sacreBLEU's signatures: {signatures(self.bleu_tokenizer(reader))}."]
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:

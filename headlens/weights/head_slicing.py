@@ -253,6 +253,26 @@ def scale_heads(model: nn.Module, name: str, factors: Sequence[float]) -> None:
         columns.mul_(columns.new_tensor(factors).repeat_interleave(len(columns) // len(factors))[:, None])
 
 
+def zeroed_places(model: nn.Module, name: str, heads: int) -> list[int]:
+    """The places of heads of an attention module whose weights in its output projection are all 0: they add nothing.
+
+    Empty where it is not known which these weights are.
+
+    Args:
+        model: the model that holds the module.
+        name: name of the module.
+        heads: how many it has.
+    """
+    try:
+        weight = output_weight(model, name)  # (features, heads x d)
+    except UnsupportedModelError:
+        return []
+    if weight.is_meta or weight.shape[1] % heads:
+        return []
+    used = weight.detach().reshape(len(weight), heads, -1).ne(0).any(dim=2).any(dim=0)
+    return [place for place, is_used in enumerate(used.tolist()) if not is_used]
+
+
 def has_heads(module: nn.Module) -> bool:
     """Whether a module looks like an attention module that `projections` may know: by its queries and its head size."""
     has_size = any(hasattr(module, attribute) for attribute in _HEAD_SIZES)

@@ -604,7 +604,7 @@ def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: py
     """Its duration, and the heads that matter so far; with --json nothing but the summary."""
     monkeypatch.setattr("headlens_cli.screen.LONG", 0.0)
     monkeypatch.setattr("headlens.analyses.ablate.sweep.LONG", 0.0)
-    monkeypatch.setattr("headlens.analyses.ablate.sweep.FEWEST", 1)
+    monkeypatch.setattr("headlens.analyses.ablate.sweep.FEW_EXAMPLES", 1)
     monkeypatch.setattr("headlens_cli.screen.Forecast.FIRST", 0.0)
     options = ("--no-figures", "--batch-tokens", 60)
     shown = run(*options).err

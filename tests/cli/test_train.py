@@ -56,7 +56,7 @@ def test_a_new_masked_language_model(headlens: Headlens) -> None:
     vocabulary = json.loads(Path("run/model/config.json").read_text())["vocab_size"]
     shown = " ".join(done.out.split())
     assert f"the one with the lowest held-out loss ({pd.read_csv('run/evaluations.csv')['loss'].min():.3f})" in shown
-    assert f"chance level, guessing evenly, {math.log(vocabulary):.3f}." in shown
+    assert f"guessing evenly has {math.log(vocabulary):.3f}." in shown
     record = json.loads(Path("run/run.json").read_text())
     assert record["models"][0]["steps"] == 6
     assert record["only_in_training_loss"] == []

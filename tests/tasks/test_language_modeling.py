@@ -276,6 +276,40 @@ def test_choices_have_the_chance_of_one_in_two(name: str) -> None:
     assert task.chance(np.zeros((3, len(task.columns)))) == 0.5
 
 
+BEGINNINGS = ("", "A day. ", "So ", "And ")
+PREFERRED = {
+    LogitDifference(): ([(f"{b}The day", " is", " the") for b in BEGINNINGS], "' is'", "' the'"),
+    Cloze(): ([(f"{b}The day", "is long", "was long") for b in BEGINNINGS], "'is'", "'was'"),
+    MinimalPairs(): ([(f"{b}The cats sleep.", f"{b}The cats sleeps.") for b in BEGINNINGS], "'sleep.'", "'sleeps.'"),
+}
+
+
+@pytest.mark.parametrize("task", PREFERRED, ids=lambda task: task.name)
+def test_a_preference_that_does_without_reading_is_noted(decoder: LoadedModel, task: Task) -> None:
+    """No chance level shows it: a model that prefers one word to another has all of it right."""
+    right, *answers = PREFERRED[task]
+    wrong = [(*texts[:-2], texts[-1], texts[-2]) for texts in right]
+
+    def notes(*texts: Names, labels: tuple[float, ...]) -> list[str]:
+        found = evaluate(task, decoder, source(*texts, labels=labels), FEW).notes
+        return [note for note in found if "without reading" in note]
+
+    told = f"4 of 4 examples have the same right answer ({answers[0]}) and the same wrong one ({answers[1]}): a model"
+    (note,) = notes(*right, labels=(0.0,) * 4)
+    assert note.startswith(told)
+    if not isinstance(task, LogitDifference):  # the right candidate is the second one, and the same text
+        assert notes(*right[:2], *wrong[2:], labels=(0.0, 0.0, 1.0, 1.0)) == [note]
+    assert not notes(*right[:2], *wrong[2:], labels=(0.0,) * 4)
+    assert not notes(right[0], labels=(0.0,))
+
+
+def test_texts_in_windows_are_counted(decoder: LoadedModel) -> None:
+    found = evaluate(CausalLM(window=8), decoder, source(("She took",), (" ".join(SENTENCES),)), FEW)
+    assert "1 text of more than 8 tokens is read in windows of as many, which overlap by half." in found.notes
+    whole = evaluate(CausalLM(), decoder, source(("She took",)), FEW)
+    assert not any("windows" in note for note in whole.notes)
+
+
 def test_texts_begin_as_the_tokenizer_has_it(
     bytebpe_tokenizer: PreTrainedTokenizerBase, wordpiece_tokenizer: PreTrainedTokenizerBase
 ) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.analyses.ablate.options import FEWEST, STRATEGIES
+from headlens.analyses.ablate.options import STRATEGIES
 from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
@@ -35,7 +35,7 @@ from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import answer_shares, same_answer_text
-from headlens.tasks.task_options import LOWER_IS_BETTER, NO_UPPER_END
+from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, NO_UPPER_END
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +148,7 @@ def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which heads have a verdict; none in tables of older versions, and of too few examples to name heads by."""
     if "verdict" not in rows:
         return np.zeros(len(rows), bool)
-    return (rows["verdict"] == verdict).to_numpy(bool) & ~(float_column(rows, "n") < FEWEST)
+    return (rows["verdict"] == verdict).to_numpy(bool) & ~(float_column(rows, "n") < FEW_EXAMPLES)
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

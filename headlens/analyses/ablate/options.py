@@ -16,7 +16,6 @@ from headlens.replay.modes import Mode, ReplacementMode
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED, OutputOptions
 from headlens.tasks.task_options import TaskData
 
-FEWEST = 30  # examples by which heads are ranked for a reader
 STRATEGIES = tuple(STRATEGY_ENTRIES)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
-from headlens.analyses.ablate.options import FEWEST
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
@@ -39,7 +38,7 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import NEEDED
 from headlens.tables.same_answers import answer_shares
 from headlens.tables.shared_columns import VERDICTS
-from headlens.tasks.task_options import LOWER_IS_BETTER
+from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
 LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is significant)"
@@ -52,8 +51,8 @@ Ends = Mapping[str, tuple[float, float]]
 
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
-    """The heads without which a model is worse, of one model and mode, worst first; none below `FEWEST` examples."""
-    rows = rows[rows["n"] >= FEWEST]
+    """The heads without which a model is worse, of one model and mode, worst first; none of `FEW_EXAMPLES` or less."""
+    rows = rows[rows["n"] >= FEW_EXAMPLES]
     worse = worsening(rows)
     order = worse[worse > 0].sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(most)
@@ -78,9 +77,9 @@ def worsening(rows: pd.DataFrame) -> pd.Series[float]:
 def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
     about = (
-        f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEWEST} examples. "
-        "Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are corrected for the "
-        f"number of heads (Holm). {VERDICTS_KEY}"
+        f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEW_EXAMPLES} "
+        "examples. Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are "
+        f"corrected for the number of heads (Holm). {VERDICTS_KEY}"
     )
     changes = _changes(runs, most_damage, alone=False)
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
@@ -91,7 +90,7 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     """How much the task suffers from the loss of single heads, by kind of attention and by layer."""
     records = []
     for run, ablation in tables_of(runs, "ablation"):
-        swept = ablation[(ablation["mode"] != KEEP_ONLY) & (ablation["n"] >= FEWEST)]
+        swept = ablation[(ablation["mode"] != KEEP_ONLY) & (ablation["n"] >= FEW_EXAMPLES)]
         swept = swept.assign(worse=worsening(swept), sure=significant(swept))
         for _, group in swept.groupby(["model", "mode"], sort=False):
             for part in by_model_and_stack(group):
@@ -99,7 +98,7 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
                 for layer, rows in [("all", part.rows), *layers]:
                     records += [run_label(run, runs) | _damage(str(layer), rows)] if rows["worse"].notna().any() else []
     about = (
-        f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEWEST} "
+        f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEW_EXAMPLES} "
         "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
         f"layer, and the largest loss. {VERDICTS_KEY} Corrected for all heads (Holm). What removing several heads at "
         "once costs is a different question; see pruning."
@@ -310,7 +309,7 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             silent.add(str(model))
             answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
             sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(rows)}")
-        elif rows["n"].iloc[0] >= FEWEST and rows["delta"].notna().any():
+        elif rows["n"].iloc[0] >= FEW_EXAMPLES and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
         sentences += _sets_needed(tables["pruning"], silent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,15 +14,23 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate import sweep
-from headlens.analyses.ablate.options import FEWEST, AblateRequest
+from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
-from headlens.findings.result_notes import cluster_notes, cut_translations, left_out_notes, record_notes, were
+from headlens.findings.result_notes import (
+    cluster_notes,
+    cut_translations,
+    few_example_notes,
+    left_out_notes,
+    record_notes,
+    were,
+)
 from headlens.findings.verdicts import tied
+from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
@@ -203,11 +211,7 @@ class _Ablated:
         """Notes on the examples, on the answers of the model, and on heads that change nothing."""
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.limit_text)
-        if len(examples) < FEWEST:
-            notes.append(
-                f"{counted(len(examples), 'example')}, fewer than {FEWEST}: too few to tell which heads the task "
-                "needs most. Give more --data."
-            )
+        notes += few_example_notes(len(examples), evaluated)
         task = examples.task
         labels = label_counts(examples.prepared)
         notes += [*examples.notes, *record_notes(task, records.intact, evaluated, labels)]
@@ -227,16 +231,22 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
-        return notes + idle_notes(task, metric, records)
+        if self.request.options.mode == "mean":
+            notes.append(
+                "--mode mean: means are over all tokens of the examples, first and special ones included, whatever "
+                "their position."
+            )
+        return notes + idle_notes(task, metric, records, sweep.zeroed_heads(self.loaded.model, task))
 
 
-def idle_notes(task: Task, metric: str, records: sweep.HeadRecords) -> list[str]:
+def idle_notes(task: Task, metric: str, records: sweep.HeadRecords, zeroed: Collection[Head] = ()) -> list[str]:
     """Which heads change nothing when each is removed alone; empty for a model that gives one answer to everything.
 
     Args:
         task: whose records they are.
         metric: of the task.
         records: of all examples.
+        zeroed: heads that add nothing whatever the examples, see `headlens.analyses.ablate.sweep.zeroed_heads`.
 
     Raises:
         ModelError, SelfCheckError: as in `headlens.analyses.ablate.sweep.check_effect`.
@@ -244,11 +254,19 @@ def idle_notes(task: Task, metric: str, records: sweep.HeadRecords) -> list[str]
     idle = sweep.check_effect(records, counts=task.generates, constant=task.constant(records.intact))
     if not idle or task.constant(records.intact, metric):
         return []
-    change = "changes" if len(idle) == 1 else "change"
-    return [
-        f"Removed singly, {counted(len(idle), 'head')} {change} no output that is measured on these "
-        f"{counted(len(records.intact), 'example')}, in any digit: {' '.join(map(str, idle))}."
-    ]
+    notes = []
+    if zeroed := [head for head in idle if head in set(zeroed)]:
+        notes.append(
+            f"{counted(len(zeroed), 'head')} {'adds' if len(zeroed) == 1 else 'add'} nothing to any text, as "
+            f"weights of the output projection are 0, and {'is' if len(zeroed) == 1 else 'are'} not needed: "
+            f"{' '.join(map(str, zeroed))}."
+        )
+    if idle := [head for head in idle if head not in set(zeroed)]:
+        notes.append(
+            f"Removed singly, {counted(len(idle), 'head')} {'changes' if len(idle) == 1 else 'change'} no output that "
+            f"is measured on these {counted(len(records.intact), 'example')}, in any digit: {' '.join(map(str, idle))}."
+        )
+    return notes
 
 
 def _stack(results: dict[str, _Found]) -> dict[str, pd.DataFrame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.ablate.options import AblationOptions
-from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, zeroed_heads
 from headlens.findings.verdicts import margin_of, with_verdicts, without_verdicts
-from headlens.heads import KEY_COLUMNS, HeadTable
+from headlens.heads import KEY_COLUMNS, Head, HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
+from headlens.statistics.non_inferiority import NOT_NEEDED
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
@@ -65,11 +66,25 @@ def ablate_heads(
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
+    labels = label_counts(examples.prepared)
     tables = [
-        ablation_table(examples.task, metric, mode, swept, draws, options.margin, label_counts(examples.prepared))
+        ablation_table(examples.task, metric, mode, swept, draws, options.margin, labels)
         for mode, swept in records.items()
     ]
-    return Ablation(pd.concat(tables, ignore_index=True), records)
+    table = with_zeroed_heads(pd.concat(tables, ignore_index=True), zeroed_heads(loaded.model, examples.task))
+    return Ablation(table, records)
+
+
+def with_zeroed_heads(table: pd.DataFrame, zeroed: Collection[Head]) -> pd.DataFrame:
+    """Calls heads not needed that add nothing whatever the examples, which need not decide it.
+
+    Args:
+        table: a row per mode and head, see `ablation_table`; where it has no verdicts, they stay empty.
+        zeroed: see `headlens.analyses.ablate.sweep.zeroed_heads`.
+    """
+    heads = pd.Series(list(zip(*(table[name] for name in KEY_COLUMNS), strict=True)), table.index)
+    sure = heads.isin(zeroed) & (table["mode"] != "keep-only") & table["verdict"].notna()
+    return table.assign(verdict=table["verdict"].mask(sure, NOT_NEEDED), n_to_decide=table["n_to_decide"].mask(sure))
 
 
 def ablation_table(

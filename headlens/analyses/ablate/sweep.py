@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.options import FEWEST
 from headlens.attention.edits_and_observers import BatchTokens, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
@@ -32,6 +31,8 @@ from headlens.runs.progress import LONG
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 from headlens.tasks.task_examples import Examples
+from headlens.tasks.task_options import FEW_EXAMPLES
+from headlens.weights.head_slicing import zeroed_places
 
 WHOLE = 4096  # tokens of a batch that goes through a model once
 Batches = Sequence[Sequence[PreparedExample]]
@@ -302,11 +303,18 @@ def check_effect(records: HeadRecords, *, counts: bool = False, constant: bool =
     return idle
 
 
+def zeroed_heads(model: PreTrainedModel, task: Task) -> list[Head]:
+    """The heads that cannot change anything a task reads: their weights in the output projection are 0."""
+    network = task.network(model)
+    sites = [(s, tuple(s.heads)) for s in find_sites(network)]
+    return [heads[place] for s, heads in sites for place in zeroed_places(network, s.module, len(heads))]
+
+
 @dataclass
 class InterimHeads:
     """Shows which heads change a metric most on the examples done so far: after a tenth of these, and after half.
 
-    A sweep that is over in `LONG` seconds tells nothing, nor do fewer than `FEWEST` examples.
+    A sweep that is over in `LONG` seconds tells nothing, nor do fewer than `FEW_EXAMPLES` examples.
 
     Args:
         task: whose records they are.
@@ -331,7 +339,7 @@ class InterimHeads:
     def __call__(self, records: HeadRecords) -> None:
         """Looks at the records, and shows the heads if it is time."""
         done = int(records.there.sum())
-        passed = [share for share in self._left if done >= max(share * self.total, FEWEST)]
+        passed = [share for share in self._left if done >= max(share * self.total, FEW_EXAMPLES)]
         self._left = self._left[len(passed) :]
         if passed and done < self.total and self.clock() - self._start >= passed[-1] * LONG:
             changes = self._changes(records)

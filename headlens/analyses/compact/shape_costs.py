@@ -13,7 +13,7 @@ from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.analyses.compact.text_loss import MeasuredText, TextLoss
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import counted
-from headlens.findings.result_notes import record_notes
+from headlens.findings.result_notes import few_example_notes, record_notes
 from headlens.interventions.rescaling import removed_of
 from headlens.models.loading import LoadedModel
 from headlens.statistics.paired_tests import PairedComparison
@@ -72,6 +72,7 @@ def text_notes(whole: MeasuredText) -> list[str]:
     """What is to be known of the text that was measured."""
     evaluation = whole.evaluation
     return [
+        *few_example_notes(len(evaluation.records)),
         *record_notes(evaluation.task, evaluation.records, labels=evaluation.labels),
         *evaluation.notes,
     ]

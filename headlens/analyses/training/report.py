@@ -88,7 +88,7 @@ def training_curve(
     bottom, top = axes.get_ylim()
     if abs(even - np.clip(even, bottom, top)) <= top - bottom:
         axes.set_ylim(min(bottom, even - 0.05 * (top - bottom)), max(top, even + 0.05 * (top - bottom)))
-    draw_chance(axes, even)
+    draw_chance(axes, even, "guessing evenly")
     low, high = axes.get_xlim()
     if high - low < 2:  # whole numbers need room
         axes.set_xlim((low + high) / 2 - 1, (low + high) / 2 + 1)

@@ -7,15 +7,19 @@ from math import comb
 
 import naive_statistics
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from saved import build
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.recipe import idle_notes
-from headlens.analyses.ablate.single_heads import ablation_table
-from headlens.analyses.ablate.sweep import HeadRecords
+from headlens.analyses.ablate.single_heads import ablation_table, with_zeroed_heads
+from headlens.analyses.ablate.sweep import HeadRecords, zeroed_heads
+from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
+from headlens.findings.verdicts import without_verdicts
 from headlens.heads import Head
 from headlens.statistics.bootstrap import Draws
 from headlens.tables.ablation_tables import ABLATION
@@ -24,6 +28,7 @@ from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import chosen_metric, paired_comparison
 from headlens.tasks.skill import skill_of
 from headlens.tasks.task_examples import ranking_part
+from headlens.weights.head_slicing import scale_heads
 
 SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
@@ -187,6 +192,31 @@ def test_heads_that_change_nothing_are_told_as_removed_singly(same: tuple[int, .
         names = " ".join(str(HEADS[place]) for place in same)
         told = f"Removed singly, {words} no output that is measured on these 40 examples, in any digit: {names}."
         assert idle_notes(SST2, "accuracy", found) == [told] * bool(same and not constant)
+
+
+def test_heads_without_weights_are_not_needed_whatever_the_examples(records: HeadRecords) -> None:
+    zeroed = [HEADS[0]]
+    tables = [ablation_table(SST2, "accuracy", mode, records, Draws.of(KEYS, 500)) for mode in ("zero", "keep-only")]
+    assert tables[0]["verdict"].tolist() == ["not decided", "needed", "not decided", "not decided"]
+    table = with_zeroed_heads(pd.concat(tables, ignore_index=True), zeroed)
+    assert table["verdict"].tolist()[:4] == ["not needed", "needed", "not decided", "not decided"]
+    assert math.isnan(table["n_to_decide"][0])
+    # A head that adds nothing is not enough as the only one of its layer.
+    assert table["verdict"].tolist()[4:] == tables[1]["verdict"].tolist()
+    assert with_zeroed_heads(without_verdicts(table), zeroed)["verdict"].isna().all()
+    (first, *others) = idle_notes(SST2, "accuracy", records, zeroed)
+    assert first == (
+        "1 head adds nothing to any text, as weights of the output projection are 0, and is not needed: encoder.0.0."
+    )
+    assert not others
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"])
+def test_heads_without_weights_are_found(name: str) -> None:
+    model = build(name, 40)
+    assert not zeroed_heads(model, CATALOGUE["mlm"].task)
+    scale_heads(model, find_sites(model)[1].module, [1.0, *[0.0] * (find_sites(model)[1].n_heads - 1)])
+    assert zeroed_heads(model, CATALOGUE["mlm"].task) == list(find_sites(model)[1].heads[1:])
 
 
 def test_metrics_by_name() -> None:

@@ -116,12 +116,12 @@ def test_the_loss_of_guessing_is_a_line_where_it_is_near(even: float, drawn: boo
     run.record["even_loss"] = even  # type: ignore[index]
     for figure in (training_curve(LOG, HELD, even=even), dict(REPORT.figures(run))["training"]):
         assert figure is not None
-        levels = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == "chance level"]
+        levels = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == "guessing evenly"]
         assert levels == [even] * drawn
         low, high = figure.axes[0].get_ylim()
         assert (low < even < high) == drawn
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert ("chance level 40 (above the axis)" in labels) == (even == 40.0)
+        assert ("guessing evenly 40 (above the axis)" in labels) == (even == 40.0)
 
 
 def test_a_single_point_can_be_seen() -> None:
