@@ -1,4 +1,4 @@
-"""Roles of heads that show on prompts of random tokens: previous token, duplicate token, induction, sink."""
+"""Roles of heads that show on prompts made for them: of random tokens, or with a question at their end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from transformers import PreTrainedModel
 from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, is_decoder_only
-from headlens.errors import OptionError, UnsupportedModelError
+from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.roles.needle_prompts import make_document_runs, make_needle_runs
 from headlens.roles.probe_prompts import ProbePrompts, PromptSets, make_prompts
+from headlens.roles.retrieval_probes import measure_query_retrieval, measure_retrieval
 from headlens.statistics.intervals import mean_interval
 from headlens.statistics.paired_tests import holm
 from headlens.tables.classify_tables import PROBE_NAMES, PROBES
@@ -61,13 +63,13 @@ class _Weights(Observer):
 def measure_probes(
     loaded: LoadedModel, probes: Sequence[str], *, prompts: int = PROMPTS, seed: int = 0, batch_tokens: int = _BATCH
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Measures roles of all heads of a model on prompts of random tokens.
+    """Measures roles of all heads of a model on prompts of random tokens, and retrieval on English ones.
 
     Args:
         loaded: an encoder or a decoder with its tokenizer.
         probes: of `headlens.tables.classify_tables.PROBE_NAMES`.
-        prompts: how many of each kind are read.
-        seed: of the tokens.
+        prompts: how many of random tokens are read, of each kind.
+        seed: of the tokens, and of the order of documents.
         batch_tokens: most tokens of a pass; it changes no number but for rounding.
 
     Returns:
@@ -78,17 +80,62 @@ def measure_probes(
     """
     check_probes(loaded)
     causal = is_decoder_only(loaded.model)
-    made = make_prompts(tokenizer_of(loaded), loaded.max_length, prompts, seed, causal=causal)
-    unembedding, notes = _unembedding(loaded.model) if "induction" in probes else (None, [])
+    unembedding, notes = _unembedding(loaded.model) if {"induction", "retrieval"} & set(probes) else (None, [])
+    passes: dict[str, Any] = {}
+    if set(probes) - set(_IN_TEXT):
+        passes |= _random_passes(loaded, prompts, seed, batch_tokens, unembedding)
+    passes |= _text_passes(loaded, probes, seed, unembedding, notes)
     if not causal:
         notes.append("Probes: tokens of this model also see those after them, which these roles do not count.")
-    passes = {
+    frames = [_rows(name, passes) for name in dict.fromkeys(probes) if _COMPARISONS[name][0][0] in passes]
+    empty = pd.DataFrame(columns=PROBES.names[1:])
+    return pd.concat(frames, ignore_index=True)[PROBES.names[1:]] if frames else empty, notes
+
+
+def _random_passes(
+    loaded: LoadedModel, prompts: int, seed: int, batch_tokens: int, unembedding: Tensor | None
+) -> dict[str, Any]:
+    """Numbers of every head on the three kinds of prompts of random tokens."""
+    causal = is_decoder_only(loaded.model)
+    made = make_prompts(tokenizer_of(loaded), loaded.max_length, prompts, seed, causal=causal)
+    return {
         "repeated": _read(loaded, made.repeated, made, batch_tokens, unembedding),
         "fresh": _read(loaded, made.fresh, made, batch_tokens, None),
         "gapped": _read(loaded, made.gapped, made, batch_tokens, None),
     }
-    frames = [_rows(name, passes) for name in dict.fromkeys(probes)]
-    return pd.concat(frames, ignore_index=True)[PROBES.names[1:]], notes
+
+
+def _text_passes(
+    loaded: LoadedModel, probes: Sequence[str], seed: int, unembedding: Tensor | None, notes: list[str]
+) -> dict[str, Any]:
+    """Numbers of every head on prompts with a question; those of a model that answers nothing are not there.
+
+    Raises:
+        OptionError: for a model that is no decoder, or cannot read the prompts.
+    """
+    if not (asked := [name for name in _IN_TEXT if name in probes]):
+        return {}
+    if not is_decoder_only(loaded.model):
+        raise OptionError(f"--probes {asked[0]} is for decoders; {loaded.name} is none.", "Leave it out.")
+    tokenizer, passes = tokenizer_of(loaded), dict[str, Any]()
+    if "retrieval" in asked:
+        runs = make_needle_runs(tokenizer, loaded.max_length)
+        found, counted_runs = measure_retrieval(loaded.model, runs, unembedding)
+        groups = len(next(iter(next(iter(found.values())).values()))) if found else 0
+        facts = len({run.group for run in runs})
+        notes.append(
+            f"Retrieval: the model repeats more than half of the answer in {counted_runs} of "
+            f"{counted(len(runs), 'prompt')} of about {len(runs[0].ids)} tokens, for {groups} of {facts} facts; only "
+            "these count."
+        )
+        if groups > 1:
+            passes["needles"] = found
+        else:
+            notes.append("Retrieval: too few facts to measure heads by: there are no rows.")
+    if "query-retrieval" in asked:
+        runs_of_documents = make_document_runs(tokenizer, loaded.max_length, seed)
+        passes["documents"] = measure_query_retrieval(loaded.model, runs_of_documents)
+    return passes
 
 
 def check_probes(loaded: LoadedModel) -> None:
@@ -220,7 +267,10 @@ _COMPARISONS = {
     "duplicate": (("repeated", "copies", "fresh"), ("gapped", "copies", "shifted_copies")),
     "induction": (("repeated", "following", "fresh"), ("gapped", "following", "shifted")),
     "sink": (("fresh", "sink", "sink_even"), ("fresh", "sink", "second")),
+    "retrieval": (("needles", "hits", "decoy_hits"), ("needles", "hits_most", "decoy_hits_most")),
+    "query-retrieval": (("documents", "ndcg", "ndcg_even"), ("documents", "ndcg", "ndcg_without")),
 }
+_IN_TEXT = ("retrieval", "query-retrieval")  # probes whose prompts are English text
 
 
 def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> pd.DataFrame:
@@ -230,10 +280,10 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
     (kind, number, control), (second_kind, second_number, second_control) = _COMPARISONS[name]
     rows, by_prompt = list[dict[str, Any]](), list[npt.NDArray[np.float64]]()
     for site in passes[kind]:
-        first, second, fresh = (passes[k][site] for k in (kind, second_kind, "fresh"))
+        first, second = passes[kind][site], passes[second_kind][site]
         values = first[number]
         pairs = (
-            (values, fresh[number] if control == "fresh" else first[control]),
+            (values, passes["fresh"][site][number] if control == "fresh" else first[control]),
             (second[second_number], second[second_control]),
         )
         for place, head in enumerate(site.heads):
@@ -257,7 +307,7 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
                 "p_value": max(p_values),  # above both
                 **dict.fromkeys(("copying", "rate", "first_four"), np.nan),
             }
-            if name == "induction" and "copying" in first:
+            if name in ("induction", "retrieval") and "copying" in first:
                 row["copying"] = float(first["copying"][:, place].mean())
             if name == "sink":
                 row["rate"] = float((score > SINK_RATE).mean())

@@ -232,42 +232,54 @@ SMOOTHNESS = TableSchema(
     ),
     ("model", "other_model", "stack", "quantity", "statistic"),
 )
-PROBE_NAMES = ("previous", "duplicate", "induction", "sink")
+PROBE_NAMES = ("previous", "duplicate", "induction", "sink", "retrieval", "query-retrieval")
 PROBES = TableSchema(
     "probes",
-    "A head and a role that shows on prompts of random tokens; with `--probes` alone.",
+    "A head and a role that shows on prompts that are made for it; with `--probes` alone.",
     (
         *shared.MODEL_HEAD,
         word("probe", "The role that is asked for.", words=PROBE_NAMES),
-        count("n", "How many prompts of each kind were read.", "prompts"),
+        count(
+            "n",
+            "How many prompts of each kind were read; of retrieval, how many facts the model was asked for and gave.",
+            "prompts",
+        ),
         share(
             "score",
             "Mean over queries and prompts of the weight that the role is about: on the previous token, on earlier "
-            "copies of the same token, on what followed them, on the first token.",
+            "copies of the same token, on what followed them, on the first token. Retrieval: the share of the answer's "
+            "tokens that the head looks at as they are generated (Wu et al. 2024); query-retrieval: nDCG@10 of the "
+            "document that answers the question.",
             "share of attention",
         ),
         *shared.interval("the score, over prompts", unit="share of attention"),
         share(
             "control",
-            "What the score is compared with: the same places where no token occurs twice (duplicate, induction), or "
-            "even attention (previous, sink).",
+            "What the score is compared with: the same places where no token occurs twice (duplicate, induction), even "
+            "attention (previous, sink), hits in the answer to another question (retrieval), or a random order "
+            "(query-retrieval).",
             "share of attention",
         ),
         share(
             "second_score",
-            "The score of the second comparison: with random gaps between the copies (duplicate, induction), or the "
-            "same again.",
+            "The score of the second comparison: with random gaps between the copies (duplicate, induction), the share "
+            "of steps that copy whose most attended token is in the answer (retrieval), or the same again.",
             "share of attention",
         ),
         share(
             "second_control",
             "What that is compared with: the places where it would be without gaps (duplicate, induction), two tokens "
-            "back (previous), or the second token (sink).",
+            "back (previous), the second token (sink), that share of the answer to another question (retrieval), or "
+            "documents ranked with an empty question (query-retrieval).",
             "share of attention",
         ),
         number("above", "The smaller of both differences, score less control.", "share of attention"),
-        share("chance", "What even attention to all tokens that are allowed gives.", "share of attention"),
-        share("most", "Share of queries whose most attended token is there.", "share of tokens"),
+        share("chance", "What even attention, or a random order, gives.", "share of attention"),
+        share(
+            "most",
+            "Share of queries whose most attended token is there, or of questions whose document is ranked first.",
+            "share of tokens",
+        ),
         number("p_value", "One-sided p-value of being above both controls (Student's t over prompts, the larger one)."),
         number("p_holm", "`p_value` corrected for all heads of the model (Holm 1979)."),
         truth("holds", "Whether the head holds the role: `p_holm` below 0.05, and `above` at least 0.1."),
@@ -278,9 +290,9 @@ PROBES = TableSchema(
         *optional(
             share(
                 "copying",
-                "Induction alone: share of queries at which the head's output raises, of all tokens of the repeated "
-                "block, the logit of the one that follows the most; even guessing has one over the length of the "
-                "block. Empty where the way to the logits is not known.",
+                "Induction and retrieval: share of queries at which the head's output raises, of all tokens of the "
+                "repeated block (or of the answer), the logit of the one that follows the most; even guessing has one "
+                "over their number. Empty where the way to the logits is not known.",
                 "share of tokens",
             ),
             share("rate", "Sink alone: share of the prompts whose score is above 0.3.", "share of prompts"),

@@ -286,4 +286,6 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
 def test_a_probe_that_is_none_is_refused_before_the_model_is_read(headlens: Headlens) -> None:
     done = headlens("classify", "no-model", "--probes", "induction,copying")
     assert done.code == 2
-    assert "--probes copying: unknown. Choose from previous, duplicate, induction, sink." in " ".join(done.err.split())
+    assert "--probes copying: unknown. Choose from previous, duplicate, induction, sink, retrieval," in " ".join(
+        done.err.split()
+    )

@@ -58,7 +58,7 @@ class ClassifyRequest:
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     probes: tuple[str, ...] = option(
         (),
-        f"Also measure roles on prompts of random tokens, each with two controls: {', '.join(PROBE_NAMES)}.",
+        f"Also measure roles on prompts made for them, each with two controls: {', '.join(PROBE_NAMES)}.",
         ROLES,
         metavar="NAMES",
         parse=names,

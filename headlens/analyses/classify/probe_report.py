@@ -31,12 +31,23 @@ _WORDS = {
     "induction": ("what followed earlier copies of the same token", "without copies", "without the gaps between them"),
     "sink": ("the first token", "even attention", "the second token"),
 }
+_MEASURED = {
+    "retrieval": (
+        "{score} of the answer's tokens looked at as they are generated ({control} of the answer to another question); "
+        "it attends most to the answer at {second_score} of these steps ({second_control} to the other answer)"
+    ),
+    "query-retrieval": (
+        "nDCG@10 {score} of the right document ({control} in a random order; {second_control} with an empty question)"
+    ),
+}
 PROBE_CAPTION = Caption(
-    "Roles on prompts of random tokens",
+    "Roles on prompts",
     "The weight that every head gives, on prompts of random tokens, to the previous token, to earlier copies of the "
-    "same token, to what followed earlier copies (induction) and to the first token (sink), with half the width of its "
-    "95 % interval where there is room; layer 0 is at the bottom. A dot: the head holds the role, as its weight is "
-    "above both controls by 0.1, significantly after Holm's correction for all heads. Heads without a dot are pale.",
+    "same token, to what followed earlier copies (induction) and to the first token (sink). On prompts that end in a "
+    "question: how many of the answer's tokens it looks at as they are generated (retrieval), and how well it ranks "
+    "the document that has the answer (query-retrieval, nDCG@10). Below each is half the width of its 95 % interval "
+    "where there is room; layer 0 is at the bottom. A dot: the head holds the role, as its score is above both "
+    "controls by 0.1, significantly after Holm's correction for all heads. Heads without a dot are pale.",
 )
 
 
@@ -60,16 +71,24 @@ def probe_sentences(probes: pd.DataFrame) -> list[str]:
 
 
 def _sentence(probe: str, row: Mapping[Any, Any] | pd.Series[Any], held: int, heads: int) -> str:
-    target, control, second = _WORDS[probe]
-    measured = f"{share_text(row['score'])} % of its weight to {target} ({share_text(row['control'])} % {control}"
-    again = f"{share_text(row['second_score'])} % against " if row["second_score"] != row["score"] else ""
-    measured += f"; {again}{share_text(row['second_control'])} % {second})"
+    if probe in _MEASURED:
+        names = ("score", "control", "second_score", "second_control")
+        measured = _MEASURED[probe].format(**{name: f"{row[name]:.2f}" for name in names})
+    else:
+        measured = _weights_text(probe, row)
     if held:
         return (
             f"{counted(held, 'head')} of {heads} {'holds' if held == 1 else 'hold'} the role {probe}, most of all "
             f"{head_name(row)}: {measured}."
         )
     return f"none of {heads} heads holds the role {probe}; nearest is {head_name(row)} with {measured}."
+
+
+def _weights_text(probe: str, row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    target, control, second = _WORDS[probe]
+    measured = f"{share_text(row['score'])} % of its weight to {target} ({share_text(row['control'])} % {control}"
+    again = f"{share_text(row['second_score'])} % against " if row["second_score"] != row["score"] else ""
+    return f"{measured}; {again}{share_text(row['second_control'])} % {second})"
 
 
 def probe_map(probes: pd.DataFrame) -> Figure | None:
@@ -90,9 +109,9 @@ def probe_map(probes: pd.DataFrame) -> Figure | None:
         unsure=lambda rows: ~holds_role(rows),
         pale="Pale: it does not.",
     )
-    title = "Roles on prompts of random tokens" + ("" if several else f", {probes['model'].iloc[0]}")
+    title = "Roles on prompts" + ("" if several else f", {probes['model'].iloc[0]}")
     with of_no_corpus():
-        return interval_map(probes.assign(model=named), cells, Scale("share of attention", 0.0, 1.0), title)
+        return interval_map(probes.assign(model=named), cells, Scale("score of the role", 0.0, 1.0), title)
 
 
 def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
@@ -104,9 +123,10 @@ def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = (
         f"The {_BEST} heads of every probe that are farthest above both controls. Score and second score are compared "
-        "with the control behind them; `most` is the share of queries whose most attended token is the one in question."
+        "with the control behind them; `most` is the share of queries whose most attended token is the one in "
+        "question, or of questions whose document is first."
     )
-    return page_table("Roles on prompts of random tokens", records, about)
+    return page_table("Roles on prompts", records, about)
 
 
 def _best(rows: pd.DataFrame) -> pd.DataFrame:
