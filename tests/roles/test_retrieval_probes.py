@@ -30,7 +30,7 @@ def needles() -> list[NeedleRun]:
         tokens = rng.permutation(np.arange(2, 80))[:60].tolist()
         start = 10 + 8 * group
         ids = (0, *tokens, tokens[start])
-        runs.append(NeedleRun(ids, range(start + 2, start + 8), range(45, 51), group))
+        runs.append(NeedleRun(ids, range(start + 2, start + 8), range(1, 7), group))
     return runs
 
 
