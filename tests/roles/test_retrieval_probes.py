@@ -49,12 +49,6 @@ def test_the_induction_head_of_a_circuit_retrieves_and_no_other() -> None:
                 assert (numbers["copying"] == 1).all()
             if (site.layer, head) == (0, 1):  # that of duplicates looks at the answer, too, and copies nothing
                 assert (numbers["hits_most"] > 0.6).all()
-            assert not numbers["decoy_hits"].any()
-            if retrieves:  # it goes on behind the answer, and comes back
-                assert (numbers["hits_most"] > 0.6).all()
-                assert (numbers["copying"] == 1).all()
-            duplicate = (site.layer, head) == (0, 1)  # it looks at the answer, too, and copies nothing
-            assert ((numbers["hits_most"] > 0.6) == (retrieves or duplicate)).all()
             assert ((numbers["hits_even"] > 0) & (numbers["hits_even"] < 0.05)).all()
 
 
