@@ -64,8 +64,8 @@ class Replay(ReversibleContext):
     Args:
         model: in evaluation mode.
         mode: what a head's output is replaced by: `zero`, nothing; `mean`, its mean over a corpus; `uniform`, the mean
-            of the values its queries may look at, as from even attention. `keep-only` removes all heads of a layer but
-            one.
+            of the values its queries may look at, as from even attention; `resample`, `counterfactual` and `optimal`,
+            what `instead_of` was given. `keep-only` removes all heads of a layer but one.
         means: for the mode `mean`, (heads, d) by site, as `HeadMeans` gives them.
         tokens: rows times positions of one pass, though a single head's batch may be larger; None for what suits the
             device.
@@ -167,8 +167,18 @@ class Replay(ReversibleContext):
         """
         if self.mode == "keep-only":
             return replaced(torch.zeros_like(call.output), heads, call.output)
-        instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
+        instead = call.even if self.mode == "uniform" else self._means.get(site)
+        if instead is None and self.mode != "zero":
+            raise OptionError(f"There is nothing to stand in for heads of {site}.", "Give it with instead_of.")
         return replaced(call.output, heads, instead)
+
+    def instead_of(self, outputs: Mapping[Site, Tensor]) -> None:
+        """Says what stands in the place of head outputs from here on, for modes whose stand-ins differ by batch.
+
+        Args:
+            outputs: by site, what can be broadcast to (rows, query, heads, d) of the batch.
+        """
+        self._means = outputs
 
     def arriving(self, site: Site, outputs: Tensor) -> Tensor:
         """Head outputs as the output projection gets them, where shared weights mask or scale some at this depth."""
@@ -260,6 +270,11 @@ class BaselinePass:
             values.note_site(site, call.output)
         values.check(outputs)
         self.shortcut: ClsOnlyLayer | None = None
+
+    @property
+    def head_outputs(self) -> dict[Site, Tensor]:
+        """What heads gave at each of these sites, (rows, query, heads, d)."""
+        return {site: call.output for site, call in self._calls.items()}
 
     @property
     def sites(self) -> list[Site]:

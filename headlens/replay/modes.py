@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-ReplacementMode = Literal["zero", "mean", "uniform"]
-Mode = Literal["zero", "mean", "uniform", "keep-only"]
+ReplacementMode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "optimal"]
+Mode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "optimal", "keep-only"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+# What stands in the place of a head's output is given batch by batch.
+BY_BATCH: tuple[Mode, ...] = ("resample", "counterfactual", "optimal")

@@ -13,7 +13,7 @@ from headlens.attention.interface import Kernel, causal_mask, is_causal
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
 from headlens.metrics.accumulator import Accumulator
-from headlens.replay.modes import MODES, Mode
+from headlens.replay.modes import BY_BATCH, MODES, Mode
 
 _METRIC = "outputs"
 
@@ -61,12 +61,12 @@ def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence
     """Raise OptionError unless there are means exactly where a mode needs them."""
     if mode not in MODES:
         raise OptionError(f"Unknown mode {mode!r} to take a head out.", f"Choose from: {', '.join(MODES)}.")
-    if (mode == "mean") != (means is not None):
+    if (mode == "mean") != (means is not None) and mode not in BY_BATCH:
         raise OptionError(
             f"The mode {mode!r} needs {'the' if mode == 'mean' else 'no'} mean head outputs.",
             "Measure them with HeadMeans and give them as means=, for the mode 'mean' only.",
         )
-    for site in sites if means is not None else ():
+    for site in sites if mode == "mean" else ():
         mean = (means or {}).get(site)
         if mean is None or mean.dim() != 2 or mean.shape[0] != site.n_heads:
             problem = "no means" if mean is None else f"means of the shape {tuple(mean.shape)}"

@@ -28,6 +28,20 @@ ABLATION = TableSchema(
             "other metrics that do not count answers.",
             name="baseline_answer_share",
         ),
+        *optional(
+            number(
+                "on_changed",
+                "The metric of all heads on the changed texts of `--pairs`, against the answers of the data; for the "
+                "mode `counterfactual`.",
+                "of the metric",
+            ),
+            number(
+                "kept",
+                "(value − on_changed) / (baseline − on_changed): 1 where the head's output on the changed text makes "
+                "no difference, 0 where it makes all of it (Zhang and Nanda 2024); empty where the texts do not.",
+            ),
+            group="counterfactual",
+        ),
     ),
     ("model", "mode", "stack", "layer", "head"),
 )

@@ -54,6 +54,9 @@ _REPLACED = {
     "zero": "without each head",
     "mean": "with each head's output replaced by its mean",
     "uniform": "with uniform attention in each head",
+    "resample": "with each head's output on another example",
+    "counterfactual": "with each head's output on the changed text",
+    "optimal": "with the best constant instead of each head",
     KEEP_ONLY: "with each head as the only one in its layer",
 }
 NONE, RANDOM = "none", "random"

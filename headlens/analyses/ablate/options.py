@@ -35,9 +35,17 @@ class AblationOptions(Checked):
 
     mode: ReplacementMode = option(
         "zero",
-        "What replaces a head's output: 0, its mean over the data, or its output under uniform attention.",
+        "What replaces a head's output: 0; its mean over the data; its output under uniform attention, on another "
+        "example, or on the text of --pairs; or the constant that costs least.",
         HEADS,
         former={"keep-only": "--keep-only"},
+    )
+    pairs: str | None = option(
+        None,
+        "Changed texts for --mode counterfactual, one for each example of the data and in the same layout, of as many "
+        "tokens each.",
+        HEADS,
+        metavar="FILE",
     )
     keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")
@@ -51,6 +59,14 @@ class AblationOptions(Checked):
     margin: float | None = option(None, MARGIN)
     seed: int = option(0, SEED)
     batch_tokens: int | None = option(None, replace(BATCH_TOKENS, shown="256 on a CPU, 8192 elsewhere"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.mode == "counterfactual") != (self.pairs is not None):
+            raise OptionError(
+                "--mode counterfactual and --pairs belong together: heads get their outputs on changed texts.",
+                "Give both, or neither.",
+            )
 
     @property
     def modes(self) -> list[Mode]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, check_pruning, strategy_cost
+from headlens.analyses.ablate.stand_ins import EPOCHS
 from headlens.planning.plan import Plan, Planner, Work
 from headlens.planning.planned_sizes import DataSize
 from headlens.planning.speed import Kind
@@ -40,7 +41,9 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         planner.add(Work(f"{model.name}: {text}", place, kind, tokens, each, 0.0, size, data.length))
 
     modes = 2 if request.options.keep_only else 1
-    add(f"without each of {model.heads} heads", 1.0, 1 + modes * model.heads / saved)
+    # The examples that stand in are read, too; a pass forwards and back costs three.
+    more = {"resample": 1.0, "counterfactual": 2.0, "optimal": 3.0 * EPOCHS}.get(request.options.mode, 0.0)
+    add(f"without each of {model.heads} heads", 1.0, 1 + more + modes * model.heads / saved)
     pruning = request.pruning
     if not pruning.prune:
         return

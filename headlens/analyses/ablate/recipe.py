@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.single_heads import ablate_heads
+from headlens.analyses.ablate.stand_ins import EPOCHS
 from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
@@ -34,7 +35,7 @@ from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
-from headlens.replay.modes import Mode
+from headlens.replay.modes import BY_BATCH, Mode
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
@@ -132,6 +133,27 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         return AblateRun(run.path, run.files, tables, notes, facts)
 
 
+# What a reader should know of what stands in for heads.
+_STOOD_IN = {
+    "mean": (
+        "--mode mean: means are over all tokens of the examples, first and special ones included, whatever their "
+        "position."
+    ),
+    "resample": (
+        "--mode resample: every example has one other example, drawn by --seed, whose head outputs at the same "
+        "positions stand in, and behind its end that at its last token. Intervals hold for other draws, too."
+    ),
+    "counterfactual": (
+        "--mode counterfactual: head outputs on the changed text stand in for those on the original (noising), at the "
+        "same positions; answers are those of the data."
+    ),
+    "optimal": (
+        f"--mode optimal: constants that cost least were fitted by gradient on one half of the examples ({EPOCHS} "
+        "passes, from the means) and stand in on the other half; better ones may exist."
+    ),
+}
+
+
 @dataclass(frozen=True)
 class _Found:
     """What was found out about one model."""
@@ -155,7 +177,9 @@ class _Ablated:
     def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
         options = self.request.options
         examples = self.examples(task, source, metric)
-        ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples, metric))
+        changed = self._changed(task)
+        sweeps = partial(self._sweep, examples, metric, changed)
+        ablation = ablate_heads(self.loaded, examples, options, sweeps, changed)
         records = ablation.records[options.mode]
         tables, ranked_on = {"ablation": ablation.table}, None
         bench = self._bench(examples, metric, records)
@@ -171,6 +195,14 @@ class _Ablated:
         intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
         facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": intact}
         return _Found(tables, arrays, notes, facts)
+
+    def _changed(self, task: Task) -> Examples | None:
+        """The changed texts of --pairs as the model reads them; None without."""
+        if (pairs := self.request.options.pairs) is None:
+            return None
+        data = replace(suited_data(self.request.data, self.loaded.model), data=(pairs,))
+        _, source = open_examples(data, offline=self.request.model_options.offline, known=task.labels)
+        return Examples.of(task, source, self.loaded)
 
     def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
         """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
@@ -190,9 +222,14 @@ class _Ablated:
         return PruningExperiment(self.under_way, self.number, self.loaded, examples, metric, records, options, pruning)
 
     @contextmanager
-    def _sweep(self, examples: Examples, metric: str, mode: Mode) -> Iterator[sweep.TaskSweep]:
-        run = self.under_way
-        checkpoint = run.checkpoint(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
+    def _sweep(
+        self, examples: Examples, metric: str, changed: Examples | None, mode: Mode
+    ) -> Iterator[sweep.TaskSweep]:
+        run, seed = self.under_way, self.request.options.seed
+        identity = {"the data": examples.summary.sha256}
+        identity |= {"--seed": str(seed)} if mode in BY_BATCH else {}
+        identity |= {"--pairs": changed.summary.sha256} if changed is not None and mode == "counterfactual" else {}
+        checkpoint = run.checkpoint(f"sweep-{self.number}-{mode}", self.loaded, identity)
         model, task = self.loaded.model, examples.task
         heads = sweep.task_heads(model, task)
         tokens = self.request.options.batch_tokens or sweep.suitable_tokens(model, task, len(heads))
@@ -203,7 +240,9 @@ class _Ablated:
         swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:
-            yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim)
+            yield sweep.TaskSweep(
+                mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim, seed, changed
+            )
 
     def _notes(
         self, examples: Examples, records: sweep.HeadRecords, metric: str, evaluated: Chosen | None
@@ -231,11 +270,7 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
-        if self.request.options.mode == "mean":
-            notes.append(
-                "--mode mean: means are over all tokens of the examples, first and special ones included, whatever "
-                "their position."
-            )
+        notes += [_STOOD_IN[mode] for mode in (self.request.options.mode,) if mode in _STOOD_IN]
         return notes + idle_notes(task, metric, records, sweep.zeroed_heads(self.loaded.model, task))
 
 

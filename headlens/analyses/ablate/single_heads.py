@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.options import AblationOptions
-from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, zeroed_heads
+from headlens.analyses.ablate.stand_ins import changed_examples
+from headlens.analyses.ablate.sweep import WHOLE, HeadRecords, TaskSweep, zeroed_heads
 from headlens.findings.verdicts import margin_of, with_verdicts, without_verdicts
 from headlens.heads import KEY_COLUMNS, Head, HeadTable
 from headlens.models.loading import LoadedModel
@@ -21,7 +24,7 @@ from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
 from headlens.tasks.skill import skill_of
-from headlens.tasks.task import Task
+from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_examples import Examples
 
 Sweeps = Callable[[Mode], AbstractContextManager[TaskSweep]]
@@ -41,7 +44,11 @@ class Ablation:
 
 
 def ablate_heads(
-    loaded: LoadedModel, examples: Examples, options: AblationOptions | None = None, sweeps: Sweeps | None = None
+    loaded: LoadedModel,
+    examples: Examples,
+    options: AblationOptions | None = None,
+    sweeps: Sweeps | None = None,
+    changed: Examples | None = None,
 ) -> Ablation:
     """Run a task with all heads and without each.
 
@@ -54,6 +61,7 @@ def ablate_heads(
         examples: the examples as prepared for the model.
         options: how heads are taken out, and what is measured.
         sweeps: how the examples go through the model in a mode; None for one process, without progress and resuming.
+        changed: for the mode `counterfactual`, the examples with changed texts, in the same order.
 
     Raises:
         OptionError: if the task has no such metric, or cannot be run in such a mode.
@@ -63,7 +71,8 @@ def ablate_heads(
     metric = chosen_metric(examples.task, options.metric)
     records = {}
     for mode in options.modes:
-        with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
+        alone = TaskSweep(mode, options.batch_tokens, seed=options.seed, changed=changed)
+        with nullcontext(alone) if sweeps is None else sweeps(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     labels = label_counts(examples.prepared)
@@ -71,8 +80,35 @@ def ablate_heads(
         ablation_table(examples.task, metric, mode, swept, draws, options.margin, labels)
         for mode, swept in records.items()
     ]
+    if changed is not None:
+        paired = replace(examples, prepared=changed_examples(examples, changed))
+        on_changed = examples.task.value(records_on(loaded.model, paired), metric=metric)
+        tables = [
+            table if mode == "keep-only" else with_kept(table, on_changed)
+            for mode, table in zip(records, tables, strict=True)
+        ]
     table = with_zeroed_heads(pd.concat(tables, ignore_index=True), zeroed_heads(loaded.model, examples.task))
     return Ablation(table, records)
+
+
+def records_on(model: PreTrainedModel, examples: Examples) -> Floats:
+    """Records of examples, (n, k), from single passes."""
+    records = np.empty((len(examples), len(examples.task.columns)))
+    for prepared in examples.batches(WHOLE):
+        batch = examples.task.collate(prepared, examples.reader, model.device)
+        records[[p.index for p in prepared]] = examples.task.read(examples.task.run(model, batch), batch)
+    return records
+
+
+def with_kept(table: pd.DataFrame, on_changed: float) -> pd.DataFrame:
+    """Adds what the metric is on the changed texts, and how much of the way there is left, to rows of single heads.
+
+    Args:
+        table: see `ablation_table`.
+        on_changed: the metric of all heads on the changed texts, whose answers are those of the data.
+    """
+    way = table["baseline"] - on_changed
+    return table.assign(on_changed=on_changed, kept=((table["value"] - on_changed) / way).where(way != 0))
 
 
 def with_zeroed_heads(table: pd.DataFrame, zeroed: Collection[Head]) -> pd.DataFrame:
@@ -135,4 +171,4 @@ def ablation_table(
     rows = with_verdicts(rows.assign(**common), tested)
     vain = task.constant(records.intact, metric) or skill_of(task, records.intact, labels).lacking
     table = HeadTable(without_verdicts(rows) if vain else rows)
-    return table.rows[ABLATION.names[1:]]
+    return table.rows[[name for name in ABLATION.names[1:] if name in table.rows]]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from operator import add
 from typing import Any
 
@@ -14,7 +15,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.attention.edits_and_observers import BatchTokens, real_tokens
+from headlens.analyses.ablate.stand_ins import (
+    BestConstants,
+    FromOtherExamples,
+    StandIns,
+    batch_tokens,
+    changed_examples,
+    other_examples,
+)
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import ModelError, OptionError, SelfCheckError
@@ -102,6 +110,8 @@ class TaskSweep:
             where a sweep fills its passes with heads.
         progress: called with the number of this process's examples that are done; with 0 before the first is swept.
         seen: called with the records after every batch, of which those done so far are there.
+        seed: of the other examples of the mode `resample`, and of the halves of `optimal`.
+        changed: the changed texts of the mode `counterfactual`, one for each example.
         warn: called with what the user should know at once.
         checkpoint: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
         processes: the processes that share the examples.
@@ -114,6 +124,8 @@ class TaskSweep:
     checkpoint: Checkpoint | None = None
     processes: Processes = ALONE
     seen: Callable[[HeadRecords], None] = lambda _: None
+    seed: int = 0
+    changed: Examples | None = None
 
     def run(self, model: PreTrainedModel, examples: Examples, heads: Sequence[Head] | None = None) -> HeadRecords:
         """Records of all examples, in all processes.
@@ -175,13 +187,24 @@ class TaskSweep:
             return lambda batch: _written(model, task, batch, heads, self.mode)
         network = task.network(model)
         means = self._means(network, examples, batches) if self.mode == "mean" else None
+        stand_ins = self._stand_ins(network, examples)
         replay = stack.enter_context(Replay(network, self.mode, means))
 
         def sweep(batch: TaskBatch) -> Floats:
             inputs = {**batch.inputs, **task.arguments(model)}
-            return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
+            instead = None if stand_ins is None else partial(stand_ins, replay, batch.prepared)
+            return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads, instead)
 
         return sweep
+
+    def _stand_ins(self, network: PreTrainedModel, examples: Examples) -> StandIns | None:
+        if self.mode == "resample":
+            return FromOtherExamples(network, examples, other_examples(examples, self.seed))
+        if self.mode == "counterfactual":
+            if self.changed is None:
+                raise OptionError("--mode counterfactual needs changed texts.", "Give them with --pairs.")
+            return FromOtherExamples(network, examples, changed_examples(examples, self.changed))
+        return BestConstants.fitted(network, examples, self.seed) if self.mode == "optimal" else None
 
     def _means(self, network: PreTrainedModel, examples: Examples, batches: Batches) -> dict[Site, Tensor]:
         """Mean outputs of heads over the real tokens of the examples of all processes."""
@@ -190,7 +213,7 @@ class TaskSweep:
 
             def run(prepared: Sequence[PreparedExample]) -> int:
                 batch = task.collate(prepared, examples.reader, network.device)
-                with session.batch(_tokens(network, batch.inputs)):
+                with session.batch(batch_tokens(network, batch.inputs)):
                     network(**batch.inputs, **task.arguments(network))
                 return len(prepared)
 
@@ -208,7 +231,11 @@ def _joined(first: Floats, second: Floats) -> Floats:
 
 
 def sweep_batch(
-    replay: Replay, inputs: Mapping[str, Any], read: Callable[[Any], Floats], heads: Sequence[Head]
+    replay: Replay,
+    inputs: Mapping[str, Any],
+    read: Callable[[Any], Floats],
+    heads: Sequence[Head],
+    instead: Callable[[Mapping[Site, int]], Mapping[Site, Tensor]] | None = None,
 ) -> Floats:
     """Records of a batch, with all heads and without each: (1 + heads, examples, k).
 
@@ -219,11 +246,14 @@ def sweep_batch(
         inputs: of the model.
         read: records of all examples of the batch, (examples, k), from the model's outputs.
         heads: which are taken out.
+        instead: what stands in their places, by site, given the number of queries; for modes that ask for it.
 
     Raises:
         torch.OutOfMemoryError: if memory does not suffice for the batch without a single head.
     """
     intact, without = replay.run(inputs), dict[Head, Floats]()
+    if instead is not None:
+        replay.instead_of(instead({site: output.shape[1] for site, output in intact.head_outputs.items()}))
     first = read(intact.outputs)
 
     def add_heads() -> bool:
@@ -248,15 +278,6 @@ def suitable_tokens(model: PreTrainedModel, task: Task, heads: int) -> int:
 def task_heads(model: PreTrainedModel, task: Task) -> tuple[Head, ...]:
     """The heads that a task's outputs come by: those of an encoder alone where only that is run."""
     return tuple(h for s in find_sites(task.network(model)) for h in s.heads)
-
-
-def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchTokens:
-    """Finds the real tokens of a batch, (batch, tokens) for each stack, by the attention masks of its inputs."""
-    source, target = (
-        real_tokens(inputs.get(f"{side}attention_mask"), inputs.get(f"{side}input_ids")) for side in ("", "decoder_")
-    )
-    decoder_only = {s.stack for s in find_sites(network)} == {"decoder"}
-    return BatchTokens(decoder=source) if decoder_only else BatchTokens(source, target)
 
 
 def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequence[Head], mode: Mode) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from saved import build
 from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.analyses.ablate import stand_ins
+from headlens.analyses.ablate.stand_ins import other_examples
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, check_effect, task_heads
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError, ResumeError, SelfCheckError
@@ -302,3 +304,141 @@ def test_heads_that_change_nothing_are_told() -> None:
         check_effect(found, constant=True)
     assert check_effect(found, counts=True) == heads, "a poor model may write nothing right with any heads"
     assert check_effect(HeadRecords([], 0, 1)) == []
+
+
+def head_outputs(model: PreTrainedModel, examples: Examples, place: int) -> dict[tuple[str, int], torch.Tensor]:
+    """What the output projections of all layers get when one example is read, (rows, query, heads, d) by layer."""
+    kept: dict[tuple[str, int], torch.Tensor] = {}
+    for site in find_sites(model):
+
+        def keep(output: torch.Tensor, key: tuple[str, int] = (site.stack, site.layer)) -> torch.Tensor:
+            kept[key] = output.clone()
+            return output
+
+        with changed(model, site.heads[0], keep):
+            batch = examples.task.collate([examples.prepared[place]], examples.reader, "cpu")
+            examples.task.run(model, batch)
+    return kept
+
+
+def of_another(
+    model: PreTrainedModel, examples: Examples, donors: Examples, other: list[int]
+) -> Callable[[Head], Change]:
+    """A change that puts a head's output on another example in its place; the examples come in their order."""
+    outputs = [head_outputs(model, donors, place) for place in range(len(donors))]
+
+    def change_of(head: Head) -> Change:
+        seen = [0]
+
+        def change(output: torch.Tensor) -> torch.Tensor:
+            donor = other[seen[0]]
+            seen[0] += 1
+            instead, rows = outputs[donor][head[:2]], donors.prepared[donor].rows
+            for row in range(len(output)):
+                own = rows[row % len(rows)]
+                length = len(own.ids) if head.stack == "encoder" else len(own.labels)
+                for place in range(output.shape[1]):
+                    source = instead[row % len(rows), min(place, length - 1)]
+                    output[row, place, head.head] = source[head.head]
+            return output
+
+        return change
+
+    return change_of
+
+
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ("sst2", "BertModel"),
+        ("sst2", "AlbertModel"),
+        ("swag", "BertModel"),
+        ("mlm", "BertForMaskedLM"),
+        ("translation-loss", "MarianMTModel"),
+    ],
+)
+def test_outputs_on_another_example_stand_in(
+    task: str, name: str, wordpiece_tokenizer: PreTrainedTokenizerBase, marian_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    tokenizer = marian_tokenizer if name.startswith("Marian") else wordpiece_tokenizer
+    model, examples = made(CATALOGUE[task].task, tokenizer, name, 5)
+    place_of = {id(p): place for place, p in enumerate(examples.prepared)}
+    other = [place_of[id(p)] for p in other_examples(examples, seed=1)]
+    assert sorted(other) == list(range(len(examples)))
+    assert all(place != donor for place, donor in enumerate(other))
+    change = of_another(model, examples, examples, other)
+    for tokens in (1, 10_000):  # one by one, and all together
+        found = TaskSweep("resample", tokens, seed=1).run(model, examples)
+        assert_swept(model, examples, found, change)
+
+
+def test_outputs_on_changed_texts_stand_in(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(SST2, wordpiece_tokenizer)
+    swapped = [
+        replace(p, rows=tuple(replace(r, ids=(r.ids[0], *r.ids[-2:0:-1], r.ids[-1])) for r in p.rows))
+        for p in examples.prepared
+    ]
+    changed_texts = replace(examples, prepared=tuple(swapped))
+    found = TaskSweep("counterfactual", changed=changed_texts).run(model, examples)
+    assert_swept(model, examples, found, of_another(model, examples, changed_texts, list(range(len(examples)))))
+    same = TaskSweep("counterfactual", changed=examples)
+    with pytest.raises(OptionError, match="has the texts of the data, unchanged"):
+        same.run(model, examples)
+    shorter = replace(swapped[0], rows=tuple(replace(r, ids=r.ids[1:]) for r in swapped[0].rows))
+    moved = replace(swapped[0], example=replace(swapped[0].example, id="another"))
+    for prepared, message in (
+        (swapped[:3], "--pairs has 3 examples that the model reads, and the data"),
+        ([shorter, *swapped[1:]], "The changed text of example .* has .* tokens, and its original"),
+        ([moved, *swapped[1:]], "The row another of --pairs would stand for"),
+    ):
+        wrong = replace(examples, prepared=tuple(prepared))
+        with pytest.raises(OptionError, match=message):
+            TaskSweep("counterfactual", changed=wrong).run(model, examples)
+    with pytest.raises(OptionError, match=r"Give them with --pairs"):
+        TaskSweep("counterfactual").run(model, examples)
+
+
+def test_constants_that_cost_least_cost_no_more_than_zero_and_means(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the examples that they are fitted to; the constants of a half are used on the other one."""
+    model, examples = made(SST2, wordpiece_tokenizer, count=12)
+    model.classifier.weight.data *= 50  # else hardly anything depends on a head
+    monkeypatch.setattr("headlens.analyses.ablate.stand_ins.EPOCHS", 60)
+    nll = SST2.columns.index("nll")
+    of_all = np.ones(len(examples), bool)
+    constants = stand_ins._constants_of(model, examples, 0)
+    fixed = stand_ins.BestConstants((constants, constants), of_all)
+    monkeypatch.setattr(stand_ins.BestConstants, "fitted", lambda *_: fixed)
+    loss = {m: TaskSweep(m).run(model, examples).without[..., nll].mean(1) for m in ("zero", "mean", "optimal")}
+    assert (loss["optimal"] <= np.minimum(loss["zero"], loss["mean"]) + 1e-3).all()
+    assert (loss["optimal"] < loss["mean"] - 1e-3).any()
+
+
+def test_constants_of_one_half_serve_the_other(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(SST2, wordpiece_tokenizer, count=12)
+    fitted = stand_ins.BestConstants.fitted(model, examples, 0)
+    found = TaskSweep("optimal", seed=0).run(model, examples)
+    for number, of in enumerate((~fitted.half, fitted.half)):  # whose constants, on which examples
+
+        def change_of(head: Head, number: int = number) -> Change:
+            site = next(s for s in find_sites(model) if (s.stack, s.layer) == head[:2])
+
+            def change(output: torch.Tensor) -> torch.Tensor:
+                output[..., head.head, :] = fitted.constants[number][site][head.head]
+                return output
+
+            return change
+
+        # `half` is True where constants come from the other half, which is the first of the two.
+        chosen = ~of
+        part = examples.part(chosen)
+        for head, own in found.items():
+            with changed(model, head, change_of(head)):
+                np.testing.assert_allclose(own[chosen], records(model, part), rtol=1e-8, atol=1e-10)
+    twice = stand_ins.BestConstants.fitted(model, examples, 0)
+    for one, other in zip(fitted.constants, twice.constants, strict=True):
+        assert all(torch.equal(one[site], other[site]) for site in one)
+    with pytest.raises(OptionError, match=r"--mode optimal fits constants.*5 examples are too few"):
+        TaskSweep("optimal").run(model, examples.part(np.arange(len(examples)) < 5))
+    assert all(p.requires_grad for p in model.parameters())
