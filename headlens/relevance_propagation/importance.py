@@ -86,6 +86,8 @@ class ImportanceSession(ReversibleContext):
         model: in evaluation mode. Its parameters ask for no gradients inside.
         removed: heads whose gates are 0 instead, as if they were gone.
         per: what absolute values are taken of.
+        signed: whether derivatives keep their sign, as in attribution patching: by -dL/dξ_h the loss grows without the
+            head, to first order.
 
     Raises:
         OptionError: if the model does not have one of the removed heads.
@@ -93,11 +95,13 @@ class ImportanceSession(ReversibleContext):
         ValueError: if it is in training mode.
     """
 
-    def __init__(self, model: PreTrainedModel, removed: Collection[Head] = (), per: Per = "example") -> None:
+    def __init__(
+        self, model: PreTrainedModel, removed: Collection[Head] = (), per: Per = "example", *, signed: bool = False
+    ) -> None:
         if model.training:
             raise ValueError("importance in a model in training mode is random: call model.eval() first")
         self.model = model
-        self._per = per
+        self._per, self._signed = per, signed
         self._gates = OpenGates(removed, per)
         self._attention = AttentionSession(model, edits=[self._gates])
 
@@ -111,7 +115,7 @@ class ImportanceSession(ReversibleContext):
         undo.enter_context(self._attention)
 
     def derivatives(self, inputs: Inputs, loss: Loss, rows: Sequence[int] | None = None) -> dict[Site, Tensor]:
-        """Absolute derivatives for every example of a batch, from one forward and one backward pass.
+        """Absolute (or `signed`) derivatives for every example of a batch, from one forward and one backward pass.
 
         Args:
             inputs: what the model takes.
@@ -161,7 +165,8 @@ class ImportanceSession(ReversibleContext):
                 f"{examples} losses do not match {len(by_row)} rows of a batch.", "Give one per example."
             )
         owner = torch.arange(examples).repeat_interleave(torch.tensor(counts))
-        return torch.zeros(examples, by_row.shape[1], dtype=torch.double).index_add_(0, owner, by_row).abs()
+        by_example = torch.zeros(examples, by_row.shape[1], dtype=torch.double).index_add_(0, owner, by_row)
+        return by_example if self._signed else by_example.abs()
 
 
 def add(totals: Accumulator, derivatives: Mapping[Site, Tensor]) -> None:

@@ -45,6 +45,60 @@ ABLATION = TableSchema(
     ),
     ("model", "mode", "stack", "layer", "head"),
 )
+RANKINGS = TableSchema(
+    "rankings",
+    "A head and a strategy that scores all heads once, on the examples that heads are chosen on; with several such "
+    "strategies.",
+    (
+        shared.MODEL,
+        word("strategy", "How heads are scored."),
+        *shared.HEAD_KEYS,
+        number(
+            "worth",
+            "What the head is worth, higher for more: the loss of the metric without it (ranked), the size of its "
+            "gradient or relevance (importance, by layer; relevance), or by how much the loss of the task grows "
+            "without it, to first order (attribution) or on average over orders in which heads go (shapley).",
+        ),
+        number("rank", "Its rank, 1 for the head that is worth most; equal ones share the mean of their ranks."),
+        number("se", "Standard error of a Shapley value, over examples.", "of the loss"),
+        count("n", "How many examples the scores are from.", "examples"),
+    ),
+    ("model", "strategy", "stack", "layer", "head"),
+)
+AGREEMENT_OF_RANKINGS = TableSchema(
+    "ranking_agreement",
+    "Two strategies and how alike they rank the heads; with several strategies that score all heads once.",
+    (
+        shared.MODEL,
+        word("strategy", "One of the strategies."),
+        word("other_strategy", "The other one."),
+        number("spearman", "Spearman's correlation of the ranks, from −1 to 1."),
+        *shared.interval("the correlation (bootstrap over heads, not over examples)"),
+        count("heads", "How many heads are ranked.", _HEADS),
+    ),
+    ("model", "strategy", "other_strategy"),
+)
+PRUNING_AREAS = TableSchema(
+    "pruning_areas",
+    "A strategy and the area under its curve: a number of our own, not the CPR or CMD of circuits.",
+    (
+        shared.MODEL,
+        word("strategy", "How the heads were chosen."),
+        shared.METRIC.but(filled=True),
+        number(
+            "area",
+            "Mean of the metric over numbers of pruned heads from none to the most, by trapezoids between those that "
+            "were measured; of random orders the mean.",
+            "of the metric",
+        ),
+        number("random_low", "The lowest area of a random order.", "of the metric"),
+        number("random_high", "The highest area of a random order.", "of the metric"),
+        number("better_than", "How many of the random orders have a worse area.", "orders"),
+        count("orders", "How many random orders there are.", "orders"),
+        count("most", "The most heads that are pruned.", _HEADS),
+    ),
+    ("model", "strategy"),
+)
 PRUNING = TableSchema(
     "pruning",
     "A set of heads that was pruned, measured on the examples that it was not chosen on; the first is the whole model.",
@@ -105,4 +159,4 @@ EXAMPLES = TableSchema(
         ),
     ),
 )
-ABLATE = (ABLATION, EXAMPLES, SMOOTHNESS, PRUNING)
+ABLATE = (ABLATION, EXAMPLES, SMOOTHNESS, PRUNING, RANKINGS, AGREEMENT_OF_RANKINGS, PRUNING_AREAS)

@@ -106,6 +106,15 @@ class PruneOptions(Checked):
         3, "Beam width: sets of heads kept at each step.", PRUNING, metavar="N", at_least=1, group="strategy-args"
     )
     orders: int = option(5, "Number of random orders.", PRUNING, metavar="N", at_least=1, group="strategy-args")
+    rounds: int = option(
+        1,
+        "For the strategy shapley: random orders of the heads for each example (and their reverses), at most; fewer "
+        "where the largest standard error is 5 % of the largest value.",
+        PRUNING,
+        metavar="N",
+        at_least=1,
+        group="strategy-args",
+    )
     rank_split: float = option(
         0.5,
         "Share of the examples used to choose heads; the pruned models are evaluated on the rest.",

@@ -53,8 +53,10 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         entry, cost = STRATEGY_ENTRIES[strategy], strategy_cost(strategy, pruning.beam, model.heads, counts[-1])
         # What the task loses without each single head is known from the sweep.
         tried = cost.candidates - model.heads
-        if entry.scored_by == "importance":
+        if entry.scored_by in {"importance", "attribution"}:
             add(f"{strategy}: gradients of the heads", ranked, cost.calls, "backward")
+        elif entry.scored_by == "shapley":
+            add(f"{strategy}: heads in random orders, at most", ranked, 2.0 * pruning.rounds * model.heads)
         elif entry.scored_by == "relevance" and pruning.relevance is None:
             add(f"{strategy}: relevance of the heads", ranked, cost.calls, "backward")
         elif entry.scored_by == "metric" and tried > 0:

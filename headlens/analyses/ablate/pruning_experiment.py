@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -13,14 +13,17 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate import pruning_strategies as strategies
+from headlens.analyses.ablate import rankings
 from headlens.analyses.ablate.options import AblationOptions, PruneOptions
 from headlens.analyses.ablate.scorers import (
+    AttributionEstimator,
     CachedScorer,
     ImportanceEstimator,
     ImportanceScorer,
     RankingScorer,
     RecordedRelevance,
     RelevanceEstimator,
+    ShapleyEstimator,
 )
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.errors import UnsupportedModelError, counted
@@ -39,7 +42,10 @@ from headlens.tasks.evaluation import estimate, label_counts, paired_comparison
 from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
+# Strategies that score all heads once, and so rank them.
+RANKED_ONCE = ("ranked", "importance", "relevance", "attribution", "shapley")
 NONE = "none"  # the row of the whole model
 # The strategy, the seed of a random order (else None), and the heads in the order they went.
 ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
@@ -98,11 +104,17 @@ class PruningExperiment:
     @property
     def by_relevance(self) -> bool:
         """Whether a strategy chooses heads by their relevance."""
-        return any(strategies.STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.prune.strategies)
+        return "relevance" in self.scored_by
 
-    def notes(self, pruning: pd.DataFrame) -> list[str]:
-        """What the reader should know about how heads were chosen, and about the rows of `pruning.csv`."""
-        return [*_layout_note(pruning), *self._relevance_notes()]
+    @property
+    def scored_by(self) -> set[str | None]:
+        """What the strategies score heads by."""
+        return {strategies.STRATEGY_ENTRIES[name].scored_by for name in self.prune.strategies}
+
+    def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+        """What the reader should know about how heads were chosen, and about the rows of the tables of `outcome`."""
+        compared = rankings.ranking_notes(tables["pruning_areas"], tables.get("rankings"))
+        return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
 
     def _relevance_notes(self) -> list[str]:
         if not self.by_relevance:
@@ -121,13 +133,15 @@ class PruningExperiment:
         """The examples that heads are chosen on."""
         return ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
-    def outcome(self) -> tuple[pd.DataFrame, Floats]:
+    def outcome(self) -> tuple[dict[str, pd.DataFrame], Floats]:
         """What becomes of pruned models: the whole model, then a row for each strategy, seed and number.
 
         Returns:
-            `pruning.csv` without the column `model`, and records of both parts, (rows, examples, columns of the task).
+            `pruning.csv` and what compares strategies (`rankings`), all without the column `model`, and records of both
+            parts, (rows, examples, columns of the task).
         """
-        choices: list[ChosenHeads] = [(NONE, None, ()), *self._choices()]
+        chosen, tables = self._choices()
+        choices: list[ChosenHeads] = [(NONE, None, ()), *chosen]
         sets = list(dict.fromkeys(frozenset(removed) for _, _, removed in choices))
         text, pruned_models, whole_model = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}, self.loaded.model
         total = len(sets) * self.run.processes.shard_size(len(self.examples))
@@ -163,7 +177,8 @@ class PruningExperiment:
             verdicts = without_verdicts(verdicts)
         more = verdicts[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)[PRUNING.names[1:]]
-        return table, np.stack([model.records for model in models])
+        tables |= {"pruning": table, "pruning_areas": rankings.area_table(table)}
+        return tables, np.stack([model.records for model in models])
 
     def _row(
         self, chosen: ChosenHeads, pruned: PrunedModel, intact: PrunedModel, compare: Comparison, draws: Draws
@@ -194,8 +209,8 @@ class PruningExperiment:
             "ranking_value": task.value(pruned.records[self.ranked_on], metric=self.metric),
         }
 
-    def _choices(self) -> list[ChosenHeads]:
-        """What every strategy removes."""
+    def _choices(self) -> tuple[list[ChosenHeads], dict[str, pd.DataFrame]]:
+        """What every strategy removes, and how those rank the heads that score them all once."""
         heads, part = self.records.heads, self.examples.part(self.ranked_on)
         counts = strategies.check_pruning(self.prune.prune, len(heads))
         calls = sum(
@@ -209,7 +224,25 @@ class PruningExperiment:
                 settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
                 made = strategies.strategy_choices(name, settings, heads, counts)
                 choices += [(name, seed, choice.removed) for choice in made]
-            return choices
+            return choices, self._rankings(scorers, part)
+
+    def _rankings(self, scorers: Mapping[str, strategies.Scorer], part: Examples) -> dict[str, pd.DataFrame]:
+        """The tables `rankings` and `ranking_agreement`; none of fewer than two strategies that score heads once."""
+        by = {name: strategies.STRATEGY_ENTRIES[name].scored_by or "" for name in self.prune.strategies}
+        once = [name for name in self.prune.strategies if name in RANKED_ONCE]
+        if len(once) < 2:
+            return {}
+        heads = self.records.heads
+        scores = {name: strategies.scores_of(scorers[by[name]], frozenset(), heads) for name in once}
+        errors = {}
+        if "shapley" in once:
+            errors = {
+                h: -s.value for h, s in strategies.scores_of(scorers["shapley-error"], frozenset(), heads).items()
+            }
+        baseline = self.examples.task.value(self.records.intact[self.ranked_on], metric=self.metric)
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        table = rankings.rankings_table(scores, sign * baseline, errors, len(part))
+        return {"rankings": table, "ranking_agreement": rankings.agreement_table(table, self.options.seed)}
 
     def _named(self) -> Iterator[tuple[str, int | None]]:
         for name in self.prune.strategies:
@@ -231,6 +264,18 @@ class PruningExperiment:
             "metric": self._remembered("ranking", ranking),
             "importance": self._remembered("importance", ImportanceScorer(gradient)),
         }
+        if "attribution" in self.scored_by:
+            attribution = AttributionEstimator(
+                self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance
+            )
+            scorers["attribution"] = self._remembered("attribution", ImportanceScorer(attribution, normalize=False))
+        if "shapley" in self.scored_by:
+            values = ShapleyEstimator(
+                self.loaded.model, part, self.options.batch_tokens, self.options.seed, self.prune.rounds, advance
+            )
+            scorers["shapley"] = self._remembered("shapley", ImportanceScorer(values, normalize=False))
+            errors = ImportanceScorer(values.errors, normalize=False)
+            scorers["shapley-error"] = self._remembered("shapley-error", errors)
         if self.by_relevance:
             # Sizes of `raw` compare layers as they are.
             relevance = ImportanceScorer(self._recorded or self._estimator(part, advance), normalize=False)

@@ -304,13 +304,13 @@ class StrategyEntry:
 
     Args:
         make: makes it.
-        scored_by: what scores heads: the metric without them on the ranking part, the importance that gradients
-            give, or their relevance; None for strategies that ask nothing.
+        scored_by: what scores heads: the metric without them on the ranking part, the importance or the attribution
+            that gradients give, their relevance, or their Shapley values; None for strategies that ask nothing.
         seeded: whether it depends on the seed, so that there are `--strategy-args orders` of it.
     """
 
     make: Callable[[StrategySettings], Strategy]
-    scored_by: Literal["metric", "importance", "relevance"] | None = None
+    scored_by: Literal["metric", "importance", "relevance", "attribution", "shapley"] | None = None
     seeded: bool = False
 
 
@@ -324,6 +324,9 @@ _OWN: dict[str, StrategyEntry] = {
     "beam": StrategyEntry(lambda settings: BeamSearch(settings.scorer, settings.beam), "metric"),
     # The least relevant heads by layer-wise relevance propagation (Voita et al. 2019, section 4, rank heads by it).
     "relevance": StrategyEntry(lambda settings: Greedy(settings.scorer), "relevance"),
+    # The heads that the loss needs least, by its gradient (attribution patching), and by their Shapley values.
+    "attribution": StrategyEntry(lambda settings: Greedy(settings.scorer), "attribution"),
+    "shapley": StrategyEntry(lambda settings: Greedy(settings.scorer), "shapley"),
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
 }

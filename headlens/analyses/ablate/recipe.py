@@ -188,8 +188,9 @@ class _Ablated:
         arrays |= {mode: swept.without for mode, swept in ablation.records.items()}
         if self.request.pruning.prune:
             ranked_on = bench.ranked_on
-            tables["pruning"], arrays["pruned"] = bench.outcome()
-            notes += bench.notes(tables["pruning"])
+            pruned, arrays["pruned"] = bench.outcome()
+            tables |= pruned
+            notes += bench.notes(pruned)
         tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}

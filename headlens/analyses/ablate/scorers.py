@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from math import hypot
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
-from headlens.attention.sites import Site
+from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.interventions.pruned_model import pruned_model
+from headlens.interventions.shapley_values import shapley_values
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
 from headlens.models.loading import LoadedModel
@@ -37,7 +39,8 @@ from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBat
 from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
-# From the heads that are gone to the importance of those that are left, never negative.
+PRECISE = 0.05  # standard error beside the largest value, from which on no further orders are drawn
+# From the heads that are gone to the importance of those that are left.
 Importance = Callable[[frozenset[Head]], Mapping[Head, float]]
 
 
@@ -202,6 +205,99 @@ class ImportanceEstimator:
         for prepared in self.examples.batches(self.batch_tokens or WHOLE):
             self.progress(in_parts(prepared))
         return totals
+
+
+class AttributionEstimator(ImportanceEstimator):
+    """Estimates by how much the loss grows without each head, to first order (attribution patching; Syed et al. 2023).
+
+    Two passes forwards and one back do for all heads what ablation does one by one; what a head does through softmaxes
+    and norms that saturate is missed (Kramár et al. 2024).
+    """
+
+    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The estimates for the heads that are left."""
+        task = self.examples.task.differentiable
+        with (
+            pruned_model(self.model, removed) as model,
+            ImportanceSession(task.network(model), signed=True) as session,
+        ):
+
+            def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
+                rows = [len(p.rows) for p in batch.prepared]
+                return session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows)
+
+            return {h: -mean for h, mean in importances(self.totals(model, measure), session.sites).items()}
+
+
+@dataclass
+class ShapleyEstimator:
+    """Estimates the Shapley values of heads for the loss on the ranking part, see `shapley_values`.
+
+    Every example draws an order of its own in each round; rounds end when the largest standard error (over examples) is
+    small beside the largest value, or after a few.
+
+    Args:
+        model: whole.
+        examples: the ranking part.
+        batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
+        seed: of the orders.
+        rounds: at most.
+        progress: called with the number of examples that are done, in the first round.
+    """
+
+    model: PreTrainedModel
+    examples: Examples
+    batch_tokens: int | None
+    seed: int
+    rounds: int = 1
+    progress: Callable[[int], None] = lambda _: None
+    _known: dict[frozenset[Head], tuple[dict[Head, float], dict[Head, float]]] = field(default_factory=dict)
+
+    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The values of the heads that are left."""
+        return self._both(removed)[0]
+
+    def errors(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The standard errors of the values, over examples."""
+        return self._both(removed)[1]
+
+    def _both(self, removed: frozenset[Head]) -> tuple[dict[Head, float], dict[Head, float]]:
+        if removed not in self._known:
+            self._known[removed] = self._estimate(removed)
+        return self._known[removed]
+
+    def _estimate(self, removed: frozenset[Head]) -> tuple[dict[Head, float], dict[Head, float]]:
+        task, n = self.examples.task.differentiable, len(self.examples)
+        with pruned_model(self.model, removed) as model:
+            network = task.network(model)
+            players = [h for s in find_sites(network) for h in s.heads if h not in removed]
+            totals = np.zeros((n, len(players)))
+            for round_number in range(1, self.rounds + 1):
+                for prepared in self.examples.batches(self.batch_tokens or WHOLE):
+                    batch = task.collate(prepared, self.examples.reader, model.device)
+                    orders = [
+                        np.random.default_rng([self.seed, round_number, p.index]).permutation(len(players))
+                        for p in prepared
+                    ]
+                    totals[[p.index for p in prepared]] += shapley_values(
+                        network,
+                        {**batch.inputs, **task.arguments(model)},
+                        partial(_losses_of, task, batch),
+                        [len(p.rows) for p in prepared],
+                        orders,
+                        players,
+                    )
+                    if round_number == 1:
+                        self.progress(len(prepared))
+                values = totals.mean(0) / round_number
+                errors = totals.std(0, ddof=1) / round_number / np.sqrt(n) if n > 1 else np.full(len(players), np.nan)
+                if errors.max() <= PRECISE * np.abs(values).max():
+                    break
+        return dict(zip(players, values.tolist(), strict=True)), dict(zip(players, errors.tolist(), strict=True))
+
+
+def _losses_of(task: Task, batch: TaskBatch, outputs: Any) -> Tensor:
+    return task.losses(outputs, batch)
 
 
 _TARGETS: dict[HeadKind, type[targets.Target]] = {
