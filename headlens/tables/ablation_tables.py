@@ -37,7 +37,7 @@ ABLATION = TableSchema(
             ),
             number(
                 "kept",
-                "(value − on_changed) / (baseline − on_changed): 1 where the head's output on the changed text makes "
+                "The share (value − on_changed) / (baseline − on_changed): 1 where the head's output on the changed text makes "
                 "no difference, 0 where it makes all of it (Zhang and Nanda 2024); empty where the texts do not.",
             ),
             group="counterfactual",

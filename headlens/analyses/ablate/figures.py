@@ -62,8 +62,18 @@ _REPLACED = {
 NONE, RANDOM = "none", "random"
 _WHOLE, _ONE_ORDER = "no heads pruned", "one random order"
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
-_COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY, style.BROWN)
-_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h")
+_COLOURS = (
+    style.BLUE,
+    style.ORANGE,
+    style.PURPLE,
+    style.GREEN,
+    style.VERMILION,
+    style.SKY,
+    style.BROWN,
+    style.NAVY,
+    style.OLIVE,
+)
+_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h", "X", "p")
 # inches
 _BESIDE, _HEIGHT = 0.7, 2.3
 _APART, _TICK = 0.05, 0.22
