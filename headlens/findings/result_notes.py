@@ -87,22 +87,46 @@ def record_notes(
         skill, right = skill_of(task, records), task.right(records, metric)
         guessing = f"{guess[0].lower()}{guess[1:]}"
         if skill.worse:
-            why = f"{_TRAIN}." if task.labels else ": it prefers the wrong answers."
+            # Wrong candidates are often chosen to mislead, and sums of log-probabilities favour short texts.
+            why = ", as one that knows nothing may be where candidates differ in length or in words they share."
+            why = f"{_TRAIN}." if task.labels else why
             notes.append(f"The model is significantly worse than {guessing}{why}")
         elif skill.lacking:
             why = f"{_TRAIN}{'.' if constant else ', or evaluate it on more examples.'}"
             if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
                 why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
             notes.append(f"The model is not significantly better than {guessing}{why}")
+    notes += _length_notes(task, records)
     if same := same_answer_text(task.answer_share(records)):
-        values, counts = np.unique(records[:, task.columns.index("predicted")], return_counts=True)
-        answer = f": {task.labels[int(values[np.argmax(counts)])]!r}" if task.labels else ""
+        answer = ""
+        if task.labels:
+            values, counts = np.unique(records[:, task.columns.index("predicted")], return_counts=True)
+            answer = f": {task.labels[int(values[np.argmax(counts)])]!r}"
         notes.append(f"The model gives {same}{answer}.")
     if cut := cut_translations(task, records):
         notes.append(
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
+
+
+def _length_notes(task: Task, records: Floats) -> list[str]:
+    """How many right choices there are by which candidate has more tokens, where sums of log-probabilities decide."""
+    right = task.right(records, task.metrics[0])
+    if "longer" not in task.columns or right is None:
+        return []
+    longer, parts = records[:, task.columns.index("longer")], []
+    if not longer.any():
+        return []
+    for chosen, text in ((longer == 0, "as long as"), (longer < 0, "shorter than"), (longer > 0, "longer than")):
+        if chosen.any():
+            parts.append(f"{int(right[chosen].sum())} of {int(chosen.sum())} where it is {text} the other")
+    low, high = wilson(right[longer == 0].sum(), np.asarray((longer == 0).sum())) if (longer == 0).any() else (0, 1)
+    equal = f" Of equal length: {right[longer == 0].mean():.3f} [{low:.3f}, {high:.3f}]." if (longer == 0).any() else ""
+    return [
+        "A sum of log-probabilities is lower for more tokens, whatever the text. The right candidate is chosen in "
+        f"{', '.join(parts)}.{equal}"
+    ]
 
 
 def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -> list[str]:

@@ -37,8 +37,9 @@ ABLATION = TableSchema(
             ),
             number(
                 "kept",
-                "The share (value − on_changed) / (baseline − on_changed): 1 where the head's output on the changed text makes "
-                "no difference, 0 where it makes all of it (Zhang and Nanda 2024); empty where the texts do not.",
+                "The share (value − on_changed) / (baseline − on_changed): 1 where the head's output on the changed "
+                "text makes no difference, 0 where it makes all of it (Zhang and Nanda 2024); empty where the texts "
+                "do not.",
             ),
             group="counterfactual",
         ),
@@ -154,7 +155,8 @@ EXAMPLES = TableSchema(
                 "The numbers that metrics of this kind of task are computed from: `label` (or `gold`) and `predicted`, "
                 "counted from 0, or a score; `nll`, the negative log-likelihood in nats; `margin`, the score of the "
                 "right candidate above the best other one; `tokens` and `correct`, sums over predicted tokens; `exact` "
-                "and `f1` of an answer; counts of n-grams of translations.",
+                "and `f1` of an answer; counts of n-grams of translations; `written`, the same number for the same "
+                "translation or answer; `longer`, by how many tokens the right candidate is longer.",
             ),
         ),
     ),

@@ -154,6 +154,7 @@ class LikelihoodChoice(ChoiceTask):
 
     candidates = 2
     head: ClassVar[HeadKind] = "language-model"
+    columns: ClassVar[tuple[str, ...]] = ("label", "predicted", "margin", "longer")
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """Tokenises the candidates; no row is returned if one is too long.
@@ -216,6 +217,16 @@ class LikelihoodChoice(ChoiceTask):
         texts = "".join(one[start : len(one) - end]), "".join(other[start : len(other) - end])
         return texts if getattr(example, "label", 0) == 0 else texts[::-1]
 
+    def read(self, outputs: Any, batch: TaskBatch) -> Floats:
+        """Computes the records of `ChoiceTask`, and by how many tokens the right candidate is longer, (n, 4)."""
+        records, sizes = super().read(outputs, batch), np.zeros((len(batch), self.candidates))
+        for place, prepared in enumerate(batch.prepared):
+            for row in prepared.rows:
+                sizes[place, row.candidate] += sum(label != IGNORED for label in row.labels)
+        right = np.take_along_axis(sizes, records[:, :1].astype(int), axis=1)[:, 0]
+        # There are two candidates.
+        return np.column_stack((records, 2 * right - sizes.sum(axis=1)))
+
     def _scores(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the log-likelihood of every candidate in nats, (n, candidates)."""
         rows = row_log_likelihoods(*next_tokens(outputs, batch, self.name))
@@ -248,14 +259,14 @@ class Cloze(LikelihoodChoice):
 
     name: str = "cloze"
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "acc_norm")
-    columns: ClassVar[tuple[str, ...]] = ("label", "predicted", "margin", "predicted_by_bytes")
+    columns: ClassVar[tuple[str, ...]] = ("label", "predicted", "margin", "longer", "predicted_by_bytes")
 
     def _texts(self, example: TaskExample) -> list[tuple[str, str]]:
         context, *endings = texts_of(example)
         return [(context, joined(context, ending)) for ending in endings]
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """Computes the records `label`, `predicted`, `margin` and `predicted_by_bytes`, (n, 4)."""
+        """Computes the records `label`, `predicted`, `margin`, `longer` and `predicted_by_bytes`, (n, 5)."""
         scores = self._scores(outputs, batch)
         sizes = [[len(text.encode()) for _, text in self._texts(example)] for example in batch.examples]
         by_bytes = scores / torch.tensor(sizes, dtype=scores.dtype, device=scores.device)
@@ -263,7 +274,7 @@ class Cloze(LikelihoodChoice):
 
     def right(self, records: Floats, metric: str) -> Floats:
         """Returns 1 for every example whose right continuation is chosen, else 0, (n,)."""
-        right: Floats = (records[:, 0] == records[:, 3 if metric == "acc_norm" else 1]).astype(np.float64)
+        right: Floats = (records[:, 0] == records[:, 4 if metric == "acc_norm" else 1]).astype(np.float64)
         return right
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:

@@ -18,7 +18,7 @@ from headlens.errors import ModelError, OptionError
 from headlens.statistics import weighted_means
 from headlens.tasks.examples import Question, TaskExample
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output, text_number
 
 NOWHERE = (-1, -1)
 NO_ANSWER = 0  # place of the token that stands for "no answer": the first, [CLS] or <s>
@@ -44,7 +44,7 @@ class QuestionAnswering(Task):
     the first token, the lowest over the windows, is more than `threshold` above it.
 
     Records: `exact` and `f1` of the proposed stretch of text, `exact_none` and `f1_none` of the empty answer, and
-    `margin`, how far the score of the empty answer is above.
+    `margin`, how far the score of the empty answer is above; `written` is the same number for the same answer.
 
     Args:
         name: name of the task.
@@ -64,7 +64,7 @@ class QuestionAnswering(Task):
     n_best: int = 20
     max_answer: int = 30
     head: ClassVar[HeadKind] = "question-answering"
-    columns = ("exact", "f1", "exact_none", "f1_none", "margin")
+    columns = ("exact", "f1", "exact_none", "f1_none", "margin", "written")
     reported = ("f1", "exact")  # papers print both
 
     @property
@@ -121,9 +121,10 @@ class QuestionAnswering(Task):
         return sum(len(p.rows) for p in batch.prepared)
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """Computes the records of every question from the start and end logits, (n, 5).
+        """Computes the records of every question from the start and end logits, (n, 6).
 
-        The columns are `exact`, `f1`, `exact_none`, `f1_none` and `margin` (in logits).
+        The columns are `exact`, `f1`, `exact_none`, `f1_none`, `margin` (in logits) and `written`, the same number for
+        the same answer.
 
         Raises:
             OptionError: if the outputs are not of a question-answering model, or not of this batch.
@@ -132,7 +133,9 @@ class QuestionAnswering(Task):
         for answer, example in zip(self.answers(outputs, batch), batch.examples, strict=True):
             assert isinstance(example, Question)
             gold = [span.text for span in example.answers]
-            rows.append([*squad_scores(answer.text, gold), *squad_scores("", gold), answer.margin])
+            written = "" if self.no_answer and answer.margin > self.threshold else answer.text
+            scores = *squad_scores(answer.text, gold), *squad_scores("", gold)
+            rows.append([*scores, answer.margin, text_number(written)])
         return np.array(rows, dtype=np.float64)
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:

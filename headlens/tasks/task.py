@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ HeadKind = Literal[
 NO_TRAITS: Mapping[Any, int] = MappingProxyType({})
 # Columns of records that change with every change of a model, while answers stay.
 _READ_BY_LOSSES = frozenset({"nll", "margin"})
+# Columns that say something of an example or an answer and count in no metric.
+_BESIDE = frozenset({"written", "longer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +182,19 @@ class Task(ABC):
         """
         if (right := self.right(records, metric)) is not None:
             return right[:, None]
-        left_out = frozenset() if metric in LOWER_IS_BETTER else _READ_BY_LOSSES
+        left_out = _BESIDE if metric in LOWER_IS_BETTER else _BESIDE | _READ_BY_LOSSES
         return records[:, [name not in left_out for name in self.columns]]
 
     def answer_share(self, records: Floats, metric: str | None = None) -> float:
         """Returns the share of the examples that get the most frequent answer of a model.
 
         NaN for a single example, for losses, which change with every change of a model, and where records, (n, k), do
-        not hold the answers as `predicted`.
+        not hold the answers, as `predicted`, or as a number for every text that is `written`.
         """
-        if "predicted" not in self.columns or metric in LOWER_IS_BETTER or len(records) < 2:
+        answers = next((name for name in ("predicted", "written") if name in self.columns), None)
+        if answers is None or metric in LOWER_IS_BETTER or len(records) < 2:
             return math.nan
-        _, counts = np.unique(records[:, self.columns.index("predicted")], return_counts=True, equal_nan=False)
+        _, counts = np.unique(records[:, self.columns.index(answers)], return_counts=True, equal_nan=False)
         return float(counts.max() / len(records))
 
     def constant(self, records: Floats, metric: str | None = None) -> bool:
@@ -334,6 +338,11 @@ def require_output(outputs: Any, name: str, dimensions: int, task: str, head: st
         )
     # Softmaxes and sums of half precision would lose what tells candidates apart.
     return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+
+
+def text_number(text: str) -> float:
+    """Returns a number that is the same for the same text, and nearly always another for another one (CRC-32)."""
+    return float(zlib.crc32(text.encode()))
 
 
 def record_columns(*parts: Tensor | Floats) -> Floats:

@@ -22,7 +22,7 @@ from headlens.options import BleuTokenizer
 from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import NO_TRAITS, Floats, Task, TaskBatch
+from headlens.tasks.task import NO_TRAITS, Floats, Task, TaskBatch, text_number
 
 WORDS, CHARACTERS = 4, 6  # longest n-grams of BLEU and chrF
 _BLEU_NGRAMS = tuple(f"bleu_{part}_{n + 1}" for part in ("match", "total") for n in range(WORDS))
@@ -152,7 +152,8 @@ class Translation(TranslationTask):
     """Translations by beam search, compared with one reference each.
 
     Records are counts that add up over sentences, so that BLEU and chrF of any sample are exactly sacreBLEU's, and
-    whether a translation was `cut`: it had no end within the tokens that it may have. The loss of training is that of
+    whether a translation was `cut`: it had no end within the tokens that it may have; `written` is the same number for
+    the same translation. The loss of training is that of
     `TranslationLoss`, whose batches have labels.
 
     Args:
@@ -169,7 +170,7 @@ class Translation(TranslationTask):
     generates: ClassVar[bool] = True
 
     metrics = reported = ("bleu", "chrf")  # of the corpus, from 0 to 100
-    columns = (*BLEU_COLUMNS, *CHRF_COLUMNS, CUT)
+    columns = (*BLEU_COLUMNS, *CHRF_COLUMNS, CUT, "written")
 
     @classmethod
     def of_target(cls, name: str | Path | None, tokenizer: BleuTokenizer | None) -> Translation:
@@ -236,7 +237,8 @@ class Translation(TranslationTask):
         """Computes the records from generated token ids, (n, length).
 
         Returns:
-            (n, 29): the 10 counts of BLEU, the 18 counts of chrF, and 1 for a translation that was cut, else 0.
+            (n, 30): the 10 counts of BLEU, the 18 counts of chrF, 1 for a translation that was cut, else 0, and a
+            number that is the same for the same translation.
 
         Raises:
             OptionError: if the outputs are no ids of that shape; also as in `bleu_counts`.
@@ -249,7 +251,9 @@ class Translation(TranslationTask):
         ended = _ends(generated[:, : longest - 1], batch.reader).any(dim=1).tolist()
         for text, example, end in zip(self.texts(outputs, batch), batch.examples, ended, strict=True):
             reference, cut = texts_of(example)[1], generated.shape[1] >= longest and not end
-            rows.append([*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), cut])
+            rows.append(
+                [*bleu_counts(text, reference, tokenizer), *chrf_counts(text, reference), cut, text_number(text)]
+            )
         return np.array(rows, dtype=np.float64)
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
@@ -257,14 +261,14 @@ class Translation(TranslationTask):
 
         Args:
             metric: "bleu" or "chrf".
-            records: counts of every example, (n, 29).
+            records: counts of every example, (n, 30).
             weights: how often each example counts, (replicates, n).
 
         Returns:
             0 to 100, (replicates,); 0 for a weighting that counts no example.
         """
         counts, split = weights @ records, len(BLEU_COLUMNS)
-        return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])
+        return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split : split + len(CHRF_COLUMNS)])
 
 
 def _check_script(text: str) -> None:

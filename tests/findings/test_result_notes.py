@@ -143,8 +143,38 @@ def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:
     task = find_task("paraphrase").task
     records = np.zeros((100, len(task.columns)))
     records[:, 0] = np.arange(100) < 70  # the right candidate; the first is always chosen
-    worse = "The model is significantly worse than choosing at random: it prefers the wrong answers."
+    worse = (
+        "The model is significantly worse than choosing at random, as one that knows nothing may be where candidates "
+        "differ in length or in words they share."
+    )
     assert record_notes(task, records)[1:] == [worse, "The model gives the same answer to all examples."]
+
+
+def test_choices_are_counted_by_the_length_of_candidates() -> None:
+    """A model that prefers fewer tokens is right wherever the right candidate has fewer, which is no knowledge."""
+    task = find_task("minimal-pairs").task
+    longer = np.repeat([-1, 0, 2], [20, 60, 20])
+    records = np.zeros((100, len(task.columns)))
+    records[:, task.columns.index("longer")] = longer
+    records[:, 1] = np.where(longer == 0, np.arange(100) % 3 == 0, longer > 0)
+    (note,) = [text for text in record_notes(task, records) if "log-probabilities" in text]
+    assert note == (
+        "A sum of log-probabilities is lower for more tokens, whatever the text. The right candidate is chosen in 40 "
+        "of 60 where it is as long as the other, 20 of 20 where it is shorter than the other, 0 of 20 where it is longer "
+        "than the other. Of equal length: 0.667 [0.541, 0.773]."
+    )
+    records[:, task.columns.index("longer")] = 0
+    assert not any("log-probabilities" in text for text in record_notes(task, records))
+
+
+@pytest.mark.parametrize("name", ["translation", "squad", "squad2"])
+def test_one_text_for_everything_is_told(name: str) -> None:
+    task = find_task(name).task
+    records = np.ones((40, len(task.columns)))
+    assert "The model gives the same answer to all examples." in record_notes(task, records)
+    assert task.constant(records)
+    records[:, task.columns.index("written")] = np.arange(40)
+    assert not task.constant(records)
 
 
 @pytest.mark.parametrize(("other", "share"), [(0, "all"), (1, "99 % of the"), (5, "95 % of the"), (6, "")])

@@ -194,7 +194,7 @@ def test_continuations_are_scored_after_their_context(decoder: LoadedModel) -> N
     scores = [sum(token_by_token(decoder, f" {ending}", texts[0])) for ending in texts[1:]]
     assert measured.records[0, 2] == pytest.approx(scores[1] - scores[0], rel=1e-4)
     by_bytes = [score / len(f" {ending}".encode()) for score, ending in zip(scores, texts[1:], strict=True)]
-    assert measured.records[0, 3] == np.argmax(by_bytes)
+    assert measured.records[0, 4] == np.argmax(by_bytes)
     assert measured.metrics["acc_norm"].value == float(np.argmax(by_bytes) == 1)
 
 

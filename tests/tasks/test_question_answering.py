@@ -20,7 +20,7 @@ from headlens.models.loading import LoadedModel
 from headlens.tasks.examples import AnswerSpan, Question
 from headlens.tasks.question_answering import NO_ANSWER_AT_ALL, NOWHERE, QuestionAnswering, normalized, squad_scores
 from headlens.tasks.reader import Reader
-from headlens.tasks.task import PreparedExample, TaskBatch
+from headlens.tasks.task import PreparedExample, TaskBatch, text_number
 
 CONTEXT = "The Zoë ran 3.5 miles — over the hills, through (old) woods and back to the café. Nobody saw her at all."
 LONG = Question("long", " How far? ", CONTEXT, (AnswerSpan("3.5 miles", CONTEXT.index("3.5")), AnswerSpan("3.5")))
@@ -137,7 +137,8 @@ def test_the_best_stretch_of_all_windows(reader: Reader, seed: int) -> None:
     records = TASK.read(outputs, batch)
     for record, question, (text, _, margin) in zip(records, (LONG, SHORT, NONE), expected, strict=True):
         wanted = [a.text for a in question.answers]
-        assert record == pytest.approx([*squad_scores(text, wanted), *squad_scores("", wanted), margin])
+        assert record[:5] == pytest.approx([*squad_scores(text, wanted), *squad_scores("", wanted), margin])
+        assert record[5] == text_number("" if margin > 0 else text)
 
 
 def test_few_best_may_miss_the_best(reader: Reader) -> None:
