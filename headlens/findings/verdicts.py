@@ -36,6 +36,7 @@ VERDICTS_KEY = (
     "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "
     "above 0.05, the p-value decides: intervals are a little too narrow where few examples change."
 )
+_OF_SKILL = 0.1  # the most that the usual margin is of what a model is above guesses
 # How notes of `headlens.findings.result_notes` begin that say of a model that it is no better than guessing.
 _NO_SKILL = re.compile(
     r"(?:(?P<model>.+): )?The (?:loss of the )?model is (?:not significantly better|significantly worse) "
@@ -65,16 +66,24 @@ def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
     return [*first, *sentences]
 
 
-def margin_of(metric: str, baseline: float, requested: float | None = None, tests: int = 1) -> Margin:
+def margin_of(
+    metric: str, baseline: float, requested: float | None = None, tests: int = 1, *, guesses: float | None = None
+) -> Margin:
     """The smallest loss of a metric that matters: the one asked for, or the usual one.
+
+    The usual one is a tenth of what the model is above guesses at most: one point of 1.4 BLEU is nearly all of it.
 
     Args:
         metric: of a task.
         baseline: its value with all heads.
         requested: what the user says; None for `headlens.tasks.task_options.usual_margin`.
         tests: number of comparisons that are corrected for.
+        guesses: what the best guesses made without reading have; None where that is not known, which counts as 0.
     """
     size = usual_margin(metric, baseline) if requested is None else requested
+    # A model that is no better than guesses has no verdicts anyway, see `headlens.tasks.skill`.
+    if requested is None and metric not in NO_UPPER_END and (above := baseline - (guesses or 0.0)) > 0:
+        size = min(size, _OF_SKILL * above)
     return Margin(size, metric in LOWER_IS_BETTER, max(1, tests))
 
 

@@ -214,7 +214,8 @@ def compared_with(
         tests: how many others are compared with the baseline.
     """
     theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
-    tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests)
+    guesses = task.chance(theirs, metric)
+    tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests, guesses=guesses)
     paired = paired_comparison(task, metric, theirs, draws, tested).of(records)
     values = (paired.delta, paired.low, paired.high, paired.p_value, paired.p_margin, tested.size, paired.n_to_decide)
     compared = dict(zip(COMPARED, values, strict=True))

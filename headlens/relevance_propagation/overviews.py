@@ -85,7 +85,8 @@ def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
     Shares of a layer do not compare layers: a head can have most of a layer that contributes next to nothing.
     """
-    numbers = {name: float_column(rows, name) for name in _RAW}  # a file may hold words there
+    numbers: dict[str, Any] = {name: float_column(rows, name) for name in _RAW}  # a file may hold words there
+    numbers["its_layer"] = layer_signs(rows)
     size = np.abs(numbers["raw"])
     order = np.argsort(-size, kind="stable")[: min(most, int(np.isfinite(size).sum()))]
     return rows.assign(**numbers, share=size / (np.nansum(size) or 1.0)).iloc[order]
@@ -96,7 +97,8 @@ def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
     interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
-    return shown | {"of all magnitudes": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+    shown |= {"of all magnitudes": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+    return shown | {"its layer": row["its_layer"]}
 
 
 def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:

@@ -160,8 +160,8 @@ def test_choices_are_counted_by_the_length_of_candidates() -> None:
     (note,) = [text for text in record_notes(task, records) if "log-probabilities" in text]
     assert note == (
         "A sum of log-probabilities is lower for more tokens, whatever the text. The right candidate is chosen in 40 "
-        "of 60 where it is as long as the other, 20 of 20 where it is shorter than the other, 0 of 20 where it is longer "
-        "than the other. Of equal length: 0.667 [0.541, 0.773]."
+        "of 60 where it is as long as the other, 20 of 20 where it is shorter than the other, 0 of 20 where it is "
+        "longer than the other. Of equal length: 0.667 [0.541, 0.773]."
     )
     records[:, task.columns.index("longer")] = 0
     assert not any("log-probabilities" in text for text in record_notes(task, records))

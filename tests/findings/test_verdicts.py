@@ -23,6 +23,7 @@ from headlens.findings.verdicts import (
     counts_text,
     foremost,
     known_verdicts,
+    margin_of,
     not_apart,
     tied,
     with_family_verdicts,
@@ -322,3 +323,23 @@ def test_what_is_not_told_apart_from_the_foremost() -> None:
 def test_a_bound_of_nothing_has_no_sign() -> None:
     for metric, words in (("accuracy", "may lose up to 0 points"), ("loss", "may rise by up to 0")):
         assert bound_text({"metric": metric, "delta_low": 0.0, "delta_high": 0.0}).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("metric", "baseline", "guesses", "size"),
+    [
+        ("accuracy", 0.9, 0.5, 0.01),
+        ("accuracy", 0.53, 0.5, 0.003),
+        ("accuracy", 0.4, 0.5, 0.01),
+        ("bleu", 30.0, None, 1.0),
+        ("bleu", 1.4, None, 0.14),
+        ("pearson", 0.05, 0.0, 0.005),
+        ("loss", 2.0, 5.0, 0.02),
+        ("logit_difference", 0.001, 0.0, 0.1),
+    ],
+)
+def test_usual_margins_are_small_beside_what_a_model_can(
+    metric: str, baseline: float, guesses: float | None, size: float
+) -> None:
+    assert margin_of(metric, baseline, guesses=guesses).size == pytest.approx(size)
+    assert margin_of(metric, baseline, 0.02, guesses=guesses).size == 0.02

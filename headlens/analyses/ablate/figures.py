@@ -46,6 +46,7 @@ KEEP_ONLY = "keep-only"
 _DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
 _PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."
 _RING = "Ring: not needed, since the loss is shown to be below the margin."
+_RING_ALONE = "Ring: the other heads of the layer are not needed, since their loss is shown to be below the margin."
 _UNMARKED = "No mark: not decided."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
@@ -139,7 +140,8 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     # The note tells the marks that are drawn, and no others.
     dotted, ringed, undecided = significant(rows), _have(NOT_NEEDED, rows), _have(NOT_DECIDED, rows)
     tested = np.isfinite(float_column(rows, "p_holm")).any()
-    marks = [_RING] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
+    ring = _RING_ALONE if set(rows["mode"]) == {KEEP_ONLY} else _RING
+    marks = [ring] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
     cells = Cells(
         "delta",
         significant,

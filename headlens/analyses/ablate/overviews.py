@@ -134,9 +134,14 @@ def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
     """The head of every layer that does best when it is the only one there."""
     about = (
         "For every layer, the head that does best when all others in the layer are removed (Michel et al. 2019). It "
-        "was selected on the same examples that it is scored on."
+        "was selected on the same examples that it is scored on; the verdict is on the others, which are removed."
     )
-    return page_table("Best head of each layer", _changes(runs, best_alone, alone=True), about, _COMPARED)
+    changes = [
+        {("the others are" if name == "verdict" else name): cell for name, cell in change.items()}
+        for change in _changes(runs, best_alone, alone=True)
+    ]
+    none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
+    return page_table(f"Best head of each layer{none}", changes, about, _COMPARED)
 
 
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
@@ -332,7 +337,8 @@ def _without_any(rows: pd.DataFrame) -> str:
     changed = int((rows["value"] != baseline).sum())
     if changed:
         return (
-            f" It has {metric} {number_text(baseline)}, and another without {changed} of {counted(len(rows), 'head')}."
+            f" It has {metric} {number_text(baseline)}, which changes if any one of {changed} of "
+            f"{counted(len(rows), 'head')} is taken out."
         )
     return (
         f" It has exactly the same {metric}, {number_text(baseline)}, without any one of {counted(len(rows), 'head')}."

@@ -157,9 +157,11 @@ class PruningExperiment:
         intact = pruned_models[frozenset()]
         random = np.array([strategies.STRATEGY_ENTRIES[s].seeded for s, _, _ in choices[1:]], bool)
         baseline, tests = intact.records[~self.ranked_on], int((~random).sum())
-        margin = margin_of(
-            self.metric, self.examples.task.value(baseline, metric=self.metric), self.options.margin, tests
-        )
+        labels = label_counts(self.examples.part(~self.ranked_on).prepared)
+        # What guesses without reading give, on the same examples as `value`.
+        chance = self.examples.task.chance(baseline, self.metric, labels)
+        value = self.examples.task.value(baseline, metric=self.metric)
+        margin = margin_of(self.metric, value, self.options.margin, tests, guesses=chance)
         compare = paired_comparison(self.examples.task, self.metric, baseline, draws, margin)
         models = [pruned_models[frozenset(removed)] for _, _, removed in choices]
         rows = [self._row(*pair, intact, compare, draws) for pair in zip(choices, models, strict=True)]
@@ -167,9 +169,6 @@ class PruningExperiment:
         table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
         # Random orders are the control, and no sets that anybody would choose among.
         families = [table.iloc[1:][is_member] for is_member in (~random, random)]
-        # What guesses without reading give, on the same examples as `value`.
-        labels = label_counts(self.examples.part(~self.ranked_on).prepared)
-        chance = self.examples.task.chance(baseline, self.metric, labels)
         table["chance"] = np.nan if chance is None else chance
         verdicts = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
         task = self.examples.task

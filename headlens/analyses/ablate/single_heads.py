@@ -154,7 +154,8 @@ def ablation_table(
         would. Both are empty if the model with all heads gives every example the same answer, or is not significantly
         better than guessing (`skill_of`).
     """
-    tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads))
+    guesses = task.chance(records.intact, metric, labels)
+    tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads), guesses=guesses)
     compare = paired_comparison(task, metric, records.intact, draws, tested)
     rows = pd.DataFrame(
         [{**head._asdict(), **asdict(compare.of(record))} for head, record in records.items()],

@@ -138,7 +138,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     html = render([RunSection(read, [])])
     order = [
         "Largest losses without a head",
-        "Best head of each layer",
+        "Best head of each layer (none is significant)",
         "Pruned models",
         "ablation.csv",
         "pruning.csv",
