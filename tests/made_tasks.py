@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.learning.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.classification import OwnClassification
+from headlens.tasks.classification import ChoiceTask, OwnClassification
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.task import Task
@@ -32,8 +32,8 @@ def example(task: Task, number: int) -> TaskExample:
         return Question(key, text(number), CONTEXT, (AnswerSpan(WORDS[number % 7], start),))
     if task.head == "multiple-choice":
         return TextExample(key, tuple(text(number, i) for i in range(5)), number % 4)
-    texts = {"paraphrase": 3, "sst2": 1, "cola": 1, "classification": 1, "mlm": 1}.get(task.name, 2)
-    labels = len(task.labels) or (2 if task.name == "paraphrase" else 6)
+    texts = {"paraphrase": 3, "cloze": 3, "sst2": 1, "cola": 1, "classification": 1, "mlm": 1}.get(task.name, 2)
+    labels = len(task.labels) or (task.candidates if isinstance(task, ChoiceTask) else 6)
     return TextExample(key, tuple(text(number, i) for i in range(texts)), number % labels)
 
 

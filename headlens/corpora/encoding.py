@@ -242,6 +242,10 @@ class SentenceEncoder:
         ]
         if start is not None:
             kinds[0] = special.get(start, 0) | TokenKind.SPECIAL
+        both = int(TokenKind.BOS | TokenKind.EOS)
+        for place, kind in enumerate(kinds):
+            if kind & both == both:  # one token for both (GPT-2): it begins a text where it is first, else it ends one
+                kinds[place] = kind & ~int(TokenKind.BOS if place else TokenKind.EOS)
         is_special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
         alignment = align([(w.start, w.end) for w in sentence.words], spans, is_special)
         between = None

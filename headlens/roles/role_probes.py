@@ -19,12 +19,13 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, is_decoder_only
 from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.options import PROBE_NAMES
 from headlens.roles.needle_prompts import make_document_runs, make_needle_runs
 from headlens.roles.probe_prompts import ProbePrompts, PromptSets, make_prompts
 from headlens.roles.retrieval_probes import measure_query_retrieval, measure_retrieval
 from headlens.statistics.intervals import mean_interval
 from headlens.statistics.paired_tests import holm
-from headlens.tables.classify_tables import PROBE_NAMES, PROBES
+from headlens.tables.classify_tables import PROBES
 from headlens.weights.head_slicing import output_weight
 
 PROMPTS = 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headlens.options import PROBE_NAMES
 from headlens.tables import shared_columns as shared
 from headlens.tables.relevance_tables import RELEVANCE
 from headlens.tables.table_schema import TableSchema, count, index, number, optional, share, truth, word
@@ -232,7 +233,6 @@ SMOOTHNESS = TableSchema(
     ),
     ("model", "other_model", "stack", "quantity", "statistic"),
 )
-PROBE_NAMES = ("previous", "duplicate", "induction", "sink", "retrieval", "query-retrieval")
 PROBES = TableSchema(
     "probes",
     "A head and a role that shows on prompts that are made for it; with `--probes` alone.",

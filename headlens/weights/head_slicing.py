@@ -267,7 +267,7 @@ def zeroed_places(model: nn.Module, name: str, heads: int) -> list[int]:
         weight = output_weight(model, name)  # (features, heads x d)
     except UnsupportedModelError:
         return []
-    if weight.is_meta or weight.shape[1] % heads:
+    if not heads or weight.is_meta or weight.shape[1] % heads:
         return []
     used = weight.detach().reshape(len(weight), heads, -1).ne(0).any(dim=2).any(dim=0)
     return [place for place, is_used in enumerate(used.tolist()) if not is_used]

@@ -19,9 +19,11 @@ def test_a_training_that_diverges_says_so(
     forks: Forks, command: Callable[[str], list[str]], tmp_path: Path, case: str
 ) -> None:
     for more in ([], [] if case == "sparsefinder" else ["--steps", "1"]):  # seen in the next update, or in none
-        code = forks.run(tmp_path, *command(case), *more, "--learning-rate", "1e30", "--overwrite")
+        rate = ("--projections", "learning-rate=1e30") if case == "sparsefinder" else ("--learning-rate", "1e30")
+        code = forks.run(tmp_path, *command(case), *more, *rate, "--overwrite")
         told = (tmp_path / "stderr").read_text()
         assert code == 2, told
         assert "diverged" in told
-        assert "a smaller --learning-rate (it was 1e+30)" in told
+        name = "--projections learning-rate" if case == "sparsefinder" else "--learning-rate"
+        assert f"a smaller {name} (it was 1e+30)" in told
         assert "--resume" not in told

@@ -24,9 +24,9 @@ from headlens.errors import Interrupted
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
 from headlens.learning.training_run import CheckpointFolder
-from headlens.statistics.non_inferiority import share_loss_p
 from headlens.tables.prune_tables import GATES, ROLES_KEPT, SWEEP
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.skill import skill_of
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 8, "--batch-tokens", 150, "--training-args", "log-every=4", "--no-figures")
@@ -85,7 +85,8 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
     sweep = pd.read_csv("run/sweep.csv")
     task, source = package.open_task("sst2", "dev.tsv")
     whole = package.evaluate(task, package.load(made("judge")), source)
-    for row in sweep[sweep["run"] != "unpruned"].to_dict("records"):
+    assert not skill_of(task, whole.records).better
+    for _, row in sweep[sweep["run"] != "unpruned"].iterrows():
         own = package.evaluate(task, package.load(f"run/{row['checkpoint']}"), source)
         ours, theirs = (found.records[:, 0] == found.records[:, 1] for found in (own, whole))
         assert row["delta"] == pytest.approx(ours.mean() - theirs.mean())
@@ -94,11 +95,8 @@ def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
         assert (row["delta_low"], row["delta_high"]) == pytest.approx(interval, abs=1e-6)
         expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert row["p_value"] == pytest.approx(expected)
-        if row["init"] == "trained" and not pd.isna(row["removed"]):
-            assert row["p_margin"] == pytest.approx(share_loss_p(gained, lost, len(ours), 0.05))
-            assert (row["margin"], row["verdict"]) == (0.05, "not decided"), "13 examples decide nothing"
-        else:
-            assert pd.isna(row["verdict"])
+        # The unpruned model is no better than guesses: nothing shows what it needs.
+        assert row[["p_margin", "margin", "verdict"]].isna().all()
     assert sweep[sweep["run"] == "unpruned"].query("init == 'trained'")["delta"].isna().all()
     written = Path("run/results.md").read_text()
     assert "difference from unpruned [paired]" in written

@@ -102,9 +102,8 @@ def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
 def assert_compared_with_attention_itself(metrics: pd.DataFrame) -> None:
     assert metrics.columns.tolist() == ["model", *METRICS.names[1:]]
     itself = metrics["method"] == GOLD
-    # Where neither changes its answer, there is none.
-    assert metrics["verdict"].notna().any()
-    assert metrics["verdict"][itself].isna().all()
+    # The model is no better than guesses on 25 examples: nothing shows what it needs.
+    assert metrics["verdict"].isna().all()
     assert set(metrics["same_answer"]) <= {True, False}
     of_metric = metrics["metric"].map(metrics[itself].set_index("metric")["value"])
     assert metrics["delta"][~itself].to_numpy() == pytest.approx((metrics["value"] - of_metric)[~itself])

@@ -470,5 +470,5 @@ def test_no_head_is_called_rare_when_most_rarest_words_tie(make: Make) -> None:
     assert clear.annotation.tied_sentences == 0
     assert clear.more["roles"].set_index("role").loc["rare", "above_threshold"] > 0
     assert vague.annotation.tied_sentences == vague.annotation.rare_sentences == 8
-    assert vague.more["roles"].set_index("role").loc["rare", "above_threshold"] == 0
+    assert "rare" not in set(vague.more["roles"]["role"])
     assert any("tie for the rarest" in note for note in vague.notes)

@@ -14,6 +14,7 @@ from headlens.option_values import names
 from headlens.options import (
     CORPUS,
     DEMO,
+    PROBE_NAMES,
     RELEVANCE,
     ROLES,
     STATISTICS,
@@ -23,7 +24,6 @@ from headlens.options import (
 from headlens.relevance_propagation.relevance_options import RelevanceOptions
 from headlens.roles.role_options import ClassifyOptions
 from headlens.shared_options import OutputOptions
-from headlens.tables.classify_tables import PROBE_NAMES
 
 _BASELINE = "Corpus from which the offsets of the baseline are taken."
 _ALIGNMENTS = "Gold word alignments, one line per pair: 0-0 1-2, possible links 1?2 or 1p2 (Pharaoh format)."

@@ -143,7 +143,7 @@ def _check_finite(loss: Tensor, when: str, options: FitOptions) -> None:
     if not bool(torch.isfinite(loss)):
         raise DivergedError(
             f"Learning projections diverged: {when} the loss is {float(loss):g}.",
-            f"Start again in another folder, or with --overwrite, and a smaller --learning-rate (it was "
+            f"Start again in another folder, or with --overwrite, and a smaller --projections learning-rate (it was "
             f"{options.learning_rate:g}) or --projections clip.",
         )
 

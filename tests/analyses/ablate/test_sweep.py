@@ -33,7 +33,7 @@ from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 
-TASKS = [task for task in made_tasks.TASKS.values() if task.head != "seq2seq-lm"]
+TASKS = [task for task in made_tasks.TASKS.values() if task.head not in ("seq2seq-lm", "causal-lm")]
 PAIRS = [entry.task for entry in CATALOGUE.values() if entry.task.head == "seq2seq-lm"]
 SST2 = CATALOGUE["sst2"].task
 # One task for each kind of head and of texts.
