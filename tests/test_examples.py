@@ -179,6 +179,8 @@ def test_translations_compared(marian_tokenizer: PreTrainedTokenizerBase, tmp_pa
     inputs = marian_tokenizer(sources, return_tensors="pt", padding=True)
     ids = first.generate(**inputs, num_beams=4, max_new_tokens=10)
     written = marian_tokenizer.batch_decode(ids, skip_special_tokens=True)
+    # Of some they have nothing: where all examples are alike, no resample differs, and there is no interval.
+    written = [text if number % 3 else sources[number] for number, text in enumerate(written)]
     for name, lines in (("de", sources), ("en", written)):
         (tmp_path / name).write_text("".join(f"{line.strip() or '-'}\n" for line in lines), encoding="utf-8")
     shown = run(FOLDER / "compare_models.py", "translation", "de,en", "first", "second", at=tmp_path)
