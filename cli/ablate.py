@@ -102,6 +102,8 @@ def _following(run: Any, request: Any) -> str | None:
         return None
     if "pruning" not in run.tables:
         task = str(run.tables["ablation"]["task"].iloc[0])
+        if task.startswith("translation") and request.data.columns:
+            return None  # prune learns translation from files of lines
         words = ["--task", "translation" if task == "translation-loss" else task] if task != DEFAULT_TASK else []
         return next_step("prune", request, request.models[0], *words, without=("task",))
     from headlens.statistics.non_inferiority import NOT_NEEDED
@@ -112,6 +114,7 @@ def _following(run: Any, request: Any) -> str | None:
         return None
     row = sets.loc[sets["n_pruned"].idxmax()]
     rows = ["--where", f"strategy={row['strategy']},n_pruned={row['n_pruned']}"]
+    rows += ["--stock"] * bool(row[["parameters"]].isna().all())  # heads that cannot be cut out of the weights
     return next_step("compact", request, request.models[0], "--from", str(run.folder / "pruning.csv"), *rows)
 
 

@@ -223,7 +223,7 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         Rows of correlations.csv without the model: `of` is `relevance`, or `magnitude` for absolute values; `scope` is
         `heads`, all heads of the stack (or of all stacks: `all`), or `layers`, the mean over layers of the correlation
         between the heads of a layer. `n` is the number of heads that have a relevance under both rules, the others are
-        left out. Correlations that do not exist are NaN.
+        left out. Correlations that do not exist are NaN, and so are intervals of fewer than ten heads.
     """
     stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
     rows = []
@@ -242,6 +242,7 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         }
         n = sum(first.shape[1] for first, _ in pairs)
         for scope, values in correlations.items():
-            low, high = map(float, percentile_interval(values[1:]))
+            # A rank correlation of few heads jumps from one value to the next, or stays at its end.
+            low, high = map(float, percentile_interval(values[1:])) if n >= FEWEST else (np.nan, np.nan)
             rows.append((stack, rule, other_rule, of, scope, n, values[0], low, high))
     return pd.DataFrame(rows, columns=CORRELATIONS.names[1:])

@@ -279,7 +279,7 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
     held = json.loads(Path("run/probes.json").read_text(encoding="utf-8"))
     assert held == {"t": {"induction": [], "sink": []}}
     said = " ".join(done.out.split())
-    assert "t: none of 2 heads holds the role induction; nearest is decoder.0." in said
+    assert "t: none of 2 heads holds the role induction on prompts made for it; nearest is decoder.0." in said
     assert "Best heads of each probe, on prompts of random tokens" in said
 
 

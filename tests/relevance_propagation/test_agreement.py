@@ -52,7 +52,8 @@ def sites() -> list[Site]:
     return [site("encoder", 0, 4), site("encoder", 1, 4), site("cross", 0, 3)]
 
 
-def test_scopes_stacks_and_magnitudes(sites: list[Site]) -> None:
+def test_scopes_stacks_and_magnitudes(sites: list[Site], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlens.relevance_propagation.aggregation.FEWEST", 2)  # as of many heads
     generator = np.random.default_rng(0)
     one = {s: generator.normal(size=(50, s.n_heads)) for s in sites}
     two = {s: v + generator.normal(size=v.shape) for s, v in one.items()}
@@ -74,7 +75,8 @@ def test_scopes_stacks_and_magnitudes(sites: list[Site]) -> None:
     assert found["n"].to_dict()["all", "relevance", "heads"] == 11
 
 
-def test_a_rule_agrees_with_itself_and_replicates_are_paired() -> None:
+def test_a_rule_agrees_with_itself_and_replicates_are_paired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headlens.relevance_propagation.aggregation.FEWEST", 2)  # as of many heads
     place = site("encoder", 0, 5)
     generator = torch.Generator().manual_seed(0)
     sums = [RelevanceSums([place], replicates=40) for _ in range(2)]
@@ -138,3 +140,12 @@ def test_layers_without_a_correlation_are_left_out_of_the_mean() -> None:
     # The heads that have shares are compared, and counted.
     assert rows.loc[("relevance", "heads"), "spearman"] == pytest.approx(0.5)
     assert rows.loc[("relevance", "heads"), "n"] == 3
+
+
+def test_few_heads_have_no_interval() -> None:
+    """Of four heads a correlation of 1 has one chance in 24, and resampled texts do not show it."""
+    rng = np.random.default_rng(0)
+    means = {site("encoder", 0, 4): np.arange(4.0) + rng.normal(scale=0.01, size=(100, 4))}
+    found = rule_correlations("epsilon", means, "gradxact", means)
+    assert found["spearman"].tolist() == [1.0] * len(found)
+    assert found[["ci_low", "ci_high"]].isna().all(axis=None)

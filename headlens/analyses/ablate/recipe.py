@@ -271,6 +271,11 @@ class _Ablated:
                 f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
                 f"{self.request.options.mode}."
             )
+        if task.head == "embedding" and "For" in (name := type(self.loaded.model).__name__):
+            notes.append(
+                f"{task.name} compares mean hidden states: the head of {name} is not used. What that was trained for "
+                "is another --task, such as classification with --data."
+            )
         notes += [_STOOD_IN[mode] for mode in (self.request.options.mode,) if mode in _STOOD_IN]
         return notes + idle_notes(task, metric, records, sweep.zeroed_heads(self.loaded.model, task))
 

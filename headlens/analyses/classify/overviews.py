@@ -143,7 +143,12 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
             by_relation.setdefault((row["relation"], row["direction"]), []).append(
                 {"relation": row["relation"], "direction": row["direction"]}
                 | run_label(run, runs)
-                | {"model": row["model"], "head": head_name(row), "n": row["n"], "accuracy": number_cell(value)}
+                | {
+                    "model": row["model"],
+                    "head": head_name(row) if value else "none",
+                    "n": row["n"],
+                    "accuracy": number_cell(value),
+                }
                 | {"95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown)}
                 | {"baseline": number_cell(base), "uniform attention": number_cell(row.get("accuracy_null", np.nan))}
                 | {"syntactic": verdict}

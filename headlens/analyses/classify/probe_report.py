@@ -76,12 +76,11 @@ def _sentence(probe: str, row: Mapping[Any, Any] | pd.Series[Any], held: int, he
         measured = _MEASURED[probe].format(**{name: f"{row[name]:.2f}" for name in names})
     else:
         measured = _weights_text(probe, row)
+    role = f"the role {probe} on prompts made for it"
     if held:
-        return (
-            f"{counted(held, 'head')} of {heads} {'holds' if held == 1 else 'hold'} the role {probe}, most of all "
-            f"{head_name(row)}: {measured}."
-        )
-    return f"none of {heads} heads holds the role {probe}; nearest is {head_name(row)} with {measured}."
+        holds = "holds" if held == 1 else "hold"
+        return f"{counted(held, 'head')} of {heads} {holds} {role}, most of all {head_name(row)}: {measured}."
+    return f"none of {heads} heads holds {role}; nearest is {head_name(row)} with {measured}."
 
 
 def _weights_text(probe: str, row: Mapping[Any, Any] | pd.Series[Any]) -> str:

@@ -241,9 +241,15 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def _change(row: Mapping[Any, Any]) -> str:
-    """How far a mask is from none, and how much may be lost, behind what it achieves; empty where it is not known."""
-    bound = bound_text(row)
-    return f", a change of {value_text(*(float(row[name]) for name in DELTA))} ({bound})" if bound else ""
+    """How far a mask is from none, and how much may be lost, behind what it achieves; empty where it is not known.
+
+    A model without skill has no verdicts, and nothing to lose.
+    """
+    if not (bound := bound_text(row)):
+        return ""
+    guesses = row.get("seeds") == 1 and "verdict" in row and not isinstance(row["verdict"], str)
+    lost = "" if guesses else f" ({bound})"
+    return f", a change of {value_text(*(float(row[name]) for name in DELTA))}{lost}"
 
 
 def _value_text(row: Mapping[str, Any] | pd.Series[Any]) -> str:

@@ -28,12 +28,17 @@ def probes(held: int, probe: str = "induction", model: str = "m") -> pd.DataFram
 
 def test_a_sentence_names_the_head_farthest_above_both_controls() -> None:
     assert probe_sentences(probes(2)) == [
-        "m: 2 heads of 4 hold the role induction, most of all decoder.0.1: 60.0 % of its weight to what followed "
+        "m: 2 heads of 4 hold the role induction on prompts made for it, most of all decoder.0.1: 60.0 % of its weight to "
+        "what followed "
         "earlier copies of the same token (2.0 % without copies; 59.0 % against 1.5 % without the gaps between them)."
     ]
-    assert probe_sentences(probes(1))[0].startswith("m: 1 head of 4 holds the role induction, most of all decoder.0.0")
+    assert probe_sentences(probes(1))[0].startswith(
+        "m: 1 head of 4 holds the role induction on prompts made for it, most of all decoder.0.0"
+    )
     none = probe_sentences(probes(0))[0]
-    assert none.startswith("m: none of 4 heads holds the role induction; nearest is decoder.0.0 with 3.0 % of its")
+    assert none.startswith(
+        "m: none of 4 heads holds the role induction on prompts made for it; nearest is decoder.0.0 with 3.0 % of its"
+    )
     # Above most without holding the role, as it is not significant.
     odd = probes(1).assign(above=[0.2, 0.9, 0.0, 0.0])
     assert "most of all decoder.0.0" in probe_sentences(odd)[0]
