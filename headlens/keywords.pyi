@@ -52,6 +52,10 @@ class MaskOptions(TypedDict, total=False):
     drop_random: bool | None
     mask_seed: Whole | None
 
+class MeasureOptions(TypedDict, total=False):
+    batch_tokens: Whole | None
+    rounds: Whole | None
+
 class ModelOptions(TypedDict, total=False):
     device: Literal["auto", "cpu", "cuda", "mps"] | None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
@@ -118,7 +122,7 @@ class TrainingSetOptions(TypedDict, total=False):
     label_smoothing: Number | None
     next_sentence: bool | None
 
-class Ablate(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
+class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, total=False):
     data: Texts | None
     columns: Texts | None
     data_split: Text | None
@@ -130,13 +134,13 @@ class Ablate(Resumed, MaskOptions, ModelOptions, OutputOptions, total=False):
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     text: Texts | None
     label: Text | None
-    mode: Literal["zero", "mean", "uniform"] | None
+    mode: Literal["zero", "mean", "uniform", "resample", "counterfactual", "optimal"] | None
+    pairs: Text | None
     keep_only: bool | None
     metric: Text | None
     replicates: Whole | None
     margin: Number | None
     seed: Whole | None
-    batch_tokens: Whole | None
     prune: Wholes | None
     strategies: Texts | None
     beam: Whole | None
@@ -186,7 +190,7 @@ class Classify(
     relevance: bool | None
     figures: bool | None
 
-class Compact(Resumed, CorpusOptions, ModelOptions, OutputOptions, total=False):
+class Compact(Resumed, CorpusOptions, MeasureOptions, ModelOptions, OutputOptions, total=False):
     from_file: Place | None
     where: Texts | None
     rank_by: Text | None
@@ -194,8 +198,6 @@ class Compact(Resumed, CorpusOptions, ModelOptions, OutputOptions, total=False):
     rescale: bool | None
     stock: bool | None
     corpus: Text | None
-    batch_tokens: Whole | None
-    rounds: Whole | None
 
 class Masks(Resumed, LoopOptions, ModelOptions, OutputOptions, TrainingSetOptions, total=False):
     pattern: Texts | None
