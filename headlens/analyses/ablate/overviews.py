@@ -166,6 +166,46 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Pruned models", records, about)
 
 
+def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
+    """How alike two strategies rank the heads."""
+    records = [
+        run_label(run, runs)
+        | {"model": row["model"], "strategy": row["strategy"], "other strategy": row["other_strategy"]}
+        | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI": _ends_cell(row), "heads": row["heads"]}
+        for run, table in tables_of(runs, "ranking_agreement")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "Rank correlations between what heads are worth by two strategies, on the examples that heads are chosen on; "
+        "intervals resample heads, and say nothing of other examples."
+    )
+    return page_table("Do strategies rank the heads alike?", records, about)
+
+
+def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
+    """The mean of the metric over numbers of pruned heads, beside those of random orders."""
+    records = [
+        run_label(run, runs)
+        | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
+        | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
+        | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
+        | {"up to": counted(int(row["most"]), "head")}
+        for run, table in tables_of(runs, "pruning_areas")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "Mean of the metric over numbers of pruned heads, from none to the most (trapezoids), on examples that heads "
+        "were not chosen on; of random orders the mean. The last column counts random orders whose mean is worse; a "
+        "few orders do not make a test."
+    )
+    return page_table("The metric while heads go", records, about)
+
+
+def _ends_cell(row: Row) -> Cell:
+    low, value, high = (float(row[name]) for name in ("ci_low", "spearman", "ci_high"))
+    return interval_cell((low, value, high, 0.0), (-1.0, 1.0)) if np.isfinite([low, high]).all() else Cell("")
+
+
 def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
     """Rows of `pruning.csv` of one model, several random orders of one number of heads as one row.
 

@@ -41,7 +41,8 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     of_heads = overviews.needed_heads, overviews.damage_by_layer, overviews.heads_alone
     makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
-    return [table for make in makers if (table := make(runs)).rows]
+    compared = overviews.pruning_areas, overviews.compared_rankings
+    return [table for make in (*makers, *compared) if (table := make(runs)).rows]
 
 
 CAPTIONS = {

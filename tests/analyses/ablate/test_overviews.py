@@ -10,6 +10,7 @@ from made_runs import ablation_tables
 
 from headlens.analyses.ablate.overviews import (
     best_alone,
+    compared_rankings,
     damage_by_layer,
     heads_alone,
     most_damage,
@@ -17,9 +18,11 @@ from headlens.analyses.ablate.overviews import (
     one_row_for_orders,
     pruned_by_stack,
     pruned_models,
+    pruning_areas,
 )
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
+from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, PRUNING_AREAS
 
 
 def run(tables: Mapping[str, pd.DataFrame], label: str = "run") -> RecordedRun:
@@ -212,3 +215,22 @@ def test_pruned_heads_are_counted_by_stack() -> None:
     assert {*column(table, "encoder")} == {"1 of 6"}
     assert {*column(table, "cross")} == {"2 of 3"}
     assert "decoder" not in [c.name for c in table.columns]
+
+
+def test_rankings_are_compared() -> None:
+    agreement = pd.DataFrame(
+        [("m", "ranked", "shapley", 0.5, 0.2, 0.7, 72), ("m", "ranked", "attribution", -0.1, np.nan, np.nan, 4)],
+        columns=AGREEMENT_OF_RANKINGS.names,
+    )
+    areas = pd.DataFrame(
+        [
+            ("m", "ranked", "accuracy", 0.8, 0.7, 0.75, 3.0, 3, 30),
+            ("m", "random", "accuracy", 0.7, 0.7, 0.75, np.nan, 3, 30),
+        ],
+        columns=PRUNING_AREAS.names,
+    )
+    runs = [run({"ranking_agreement": agreement, "pruning_areas": areas})]
+    assert [bool(interval) for interval in intervals(compared_rankings(runs))] == [True, False]
+    assert column(compared_rankings(runs), "other strategy") == ["shapley", "attribution"]
+    assert column(pruning_areas(runs), "worse than it") == ["3 of 3", ""]
+    assert column(pruning_areas(runs), "up to") == ["30 heads"] * 2
