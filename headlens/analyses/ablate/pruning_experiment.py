@@ -113,7 +113,7 @@ class PruningExperiment:
 
     def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         """What the reader should know about how heads were chosen, and about the rows of the tables of `outcome`."""
-        compared = rankings.ranking_notes(tables["pruning_areas"], tables.get("rankings"))
+        compared = rankings.comparison_notes(tables["pruning_areas"], tables.get("rankings"))
         return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
 
     def _relevance_notes(self) -> list[str]:

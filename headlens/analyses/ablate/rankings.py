@@ -122,7 +122,7 @@ def area_table(pruning: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows_of_areas, columns=columns)
 
 
-def ranking_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list[str]:
+def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list[str]:
     """How many random orders each strategy beats, and how precise Shapley values are.
 
     Args:

@@ -16,7 +16,7 @@ from scipy import stats
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.pruning_strategies import Score
-from headlens.analyses.ablate.rankings import agreement_table, area_table, ranking_notes, rankings_table
+from headlens.analyses.ablate.rankings import agreement_table, area_table, comparison_notes, rankings_table
 from headlens.analyses.ablate.scorers import AttributionEstimator, ShapleyEstimator
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -153,7 +153,7 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int) -> None:
     assert (areas.loc["ranked", "random_low"], areas.loc["ranked", "random_high"]) == pytest.approx((0.6, 0.8))
     assert areas.loc["ranked", "better_than"] == beaten
     assert math.isnan(areas.loc["random", "better_than"])
-    (note,) = ranking_notes(area_table(table), None)
+    (note,) = comparison_notes(area_table(table), None)
     assert note == (
         "Mean of the metric over 0 to 4 pruned heads, which of 2 random orders so many have worse: ranked 1."
     )

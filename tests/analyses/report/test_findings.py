@@ -214,7 +214,7 @@ def test_one_answer_to_all_examples_is_told_first_and_nothing_is_needed() -> Non
     # too few for anything else to be told
     assert of("ablate", ablation=rows.assign(n=4))[0].startswith("demo: the model gives the same answer to all 4 ex")
     (text,) = of("ablate", ablation=rows.assign(value=rows["value"] - (rows["head"] == 0)))
-    assert text.endswith(" It has accuracy 0.875, and another without 2 of 6 heads.")
+    assert text.endswith(" It has accuracy 0.875, which changes if any one of 2 of 6 heads is taken out.")
     (text,) = of("ablate", ablation=rows.assign(value=np.nan, delta=np.nan, baseline=np.nan, metric="pearson"))
     assert text.endswith(nothing.replace("accuracy", "pearson"))
     # the evaluation part alone
