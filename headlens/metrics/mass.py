@@ -69,12 +69,20 @@ class Mass(Metric):
             high=None,
             contract=True,
         ),
-        MetricColumn("to_first", "Mean attention weight given to the first token, special or not.", null=True),
+        MetricColumn(
+            "to_first",
+            "Mean attention weight given to the first token, special or not.",
+            "weight to the first token",
+            panel="to the first token",
+            scale="mean attention weight",
+            null=True,
+        ),
         MetricColumn("punct_chance", "`to_punct` of a head that attends equally to all tokens that a query may see."),
         MetricColumn(
             "mass_left",
             "Mean attention weight left for content: given neither to the first token, nor to a "
             "[CLS], separator, beginning or end token, nor to punctuation.",
+            "weight left for content",
         ),
     )
 

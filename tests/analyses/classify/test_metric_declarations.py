@@ -70,7 +70,7 @@ def test_the_contract_of_heads_csv() -> None:
 
 
 def test_every_registered_metric_reaches_page_and_figures() -> None:
-    heads = classify_tables()["heads"].assign(monotonicity=0.5, distance=2.0, to_sink=0.3)
+    heads = classify_tables()["heads"].assign(monotonicity=0.5, distance=2.0, to_sink=0.3, to_first=0.2, mass_left=0.4)
     run = RecordedRun(Path("folder"), "run", {"command": "classify"}, {"heads": heads})
     switches = {series.key for series in head_facts(run).series}
     figures = {name for name, figure in classify_figures({"heads": heads}) if figure is not None}
