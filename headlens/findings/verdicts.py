@@ -277,8 +277,8 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
         of: what these are of, such as `sets of heads`.
     """
     delta, *ends = (float(row[name]) for name in DELTA)
-    value, _ = compared_texts(row["value"], row["value"] - delta)
-    measured = f"{row['metric']} {value}, a change of {value_text(delta, *ends)}"
+    value, intact = compared_texts(row["value"], row["value"] - delta)
+    measured = f"{row['metric']} {value} instead of {intact}, a change of {value_text(delta, *ends)}"
     if not pd.isna(examples := row.get("n")):
         measured += f", n = {int(examples):,}"
     margin = amount_text(float(row["margin"]), str(row["metric"]))

@@ -30,7 +30,7 @@ from headlens.findings.result_notes import (
     record_notes,
     were,
 )
-from headlens.findings.verdicts import tied
+from headlens.findings.verdicts import has_no_verdicts, tied
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
@@ -117,8 +117,14 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
         if len(results) > 1:
             swept = tables["ablation"][tables["ablation"]["mode"] == request.options.mode]
-            tables[SMOOTHNESS] = smoothness_table(swept, ("delta",), request.options.seed)
-            notes += smoothness_notes(tables[SMOOTHNESS])
+            # Changes of a model that guesses are chance, wherever they stand.
+            guessing = [name for name, rows in swept.groupby("model", sort=False) if has_no_verdicts(rows)]
+            notes += [
+                f"{name!s}: its changes are not looked at for smoothness, as it has no verdicts." for name in guessing
+            ]
+            if len(skilled := swept[~swept["model"].isin(guessing)]):
+                tables[SMOOTHNESS] = smoothness_table(skilled, ("delta",), request.options.seed)
+                notes += smoothness_notes(tables[SMOOTHNESS])
         notes += run.warnings
         facts = [f.facts for f in results.values()]
         if run.folder is not None:
