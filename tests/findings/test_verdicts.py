@@ -224,8 +224,8 @@ def test_sentences_give_the_bound_and_claim_nothing(command: str) -> None:
     text = report_of(command).findings(recorded(command, made(UNDECIDED)))[-1]
     assert text == (
         f"m: whether sst2 needs the {what} is not decided for a margin of 1 point: accuracy 0.780 instead of "
-        "0.800, a change of -0.020 [-0.084, 0.040], n = 500; may lose up to 8.4 points; about 900 evaluation examples would decide, if the "
-        "change is as measured."
+        "0.800, a change of -0.020 [-0.084, 0.040], n = 500; may lose up to 8.4 points; about 900 evaluation examples "
+        "would decide, if the change is as measured."
     )
     assert not [claim for claim in CLAIMS if claim in text]
     text = report_of(command).findings(recorded(command, made(SMALL)))[-1]
