@@ -614,3 +614,25 @@ def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: py
     assert re.search(r"preliminary, after \d+ of 30 examples, short ones first: accuracy ", shown)
     assert run(*options, "--overwrite", "--json").err == ""
     assert run(*options, "--overwrite", "--quiet").err == ""
+
+
+def test_heads_on_changed_texts(run: Callable[..., Any]) -> None:
+    """Words stand the other way round, which are as many tokens."""
+    rows = [line.split("\t") for line in table().splitlines()]
+    text = rows[0].index("sentence")
+    for row in rows[1:]:
+        row[text] = " ".join(reversed(row[text].split()))
+    Path("changed.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    done = run("--mode", "counterfactual", "--pairs", "changed.tsv")
+    assert done.code == 0, done.err
+    assert "head outputs on the changed text stand in" in " ".join(done.out.split())
+    found = pd.read_csv("run/ablation.csv")
+    assert set(found["on_changed"]) == {found["on_changed"][0]}
+    way = found["baseline"] - found["on_changed"]
+    expected = ((found["value"] - found["on_changed"]) / way).where(way != 0)
+    assert found["kept"].tolist() == pytest.approx(expected.tolist(), nan_ok=True)
+    Path("short.tsv").write_text("".join("\t".join(row) + "\n" for row in rows[:-1]), encoding="utf-8")
+    refused = run("--mode", "counterfactual", "--pairs", "short.tsv", "--overwrite")
+    assert (refused.code, "--pairs has" in refused.err) == (2, True)
+    assert run("--mode", "counterfactual", "--overwrite").code == 2
+    assert run("--pairs", "changed.tsv", "--overwrite").code == 2
