@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -146,14 +147,18 @@ def test_models_that_cannot_be_asked(
             measure_probes(circuit(), [probe])
 
 
-def test_a_model_that_answers_nothing_has_no_rows(bytebpe_tokenizer: PreTrainedTokenizerBase) -> None:
+def test_a_model_that_answers_nothing_has_no_rows(
+    bytebpe_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headlens.roles.needle_prompts.NEEDLES", NEEDLES[:3])
+    monkeypatch.setattr("headlens.roles.role_probes.make_needle_runs", partial(make_needle_runs, depths=(0.5,)))
     decoder = LoadedModel(
         "gpt2", build("GPT2LMHeadModel", len(bytebpe_tokenizer), n_positions=1024), bytebpe_tokenizer, None
     )
     rows, notes = measure_probes(decoder, ANSWERED)
     assert set(rows["probe"]) == {"query-retrieval"}
-    assert notes[0].startswith("Retrieval: the model repeats more than half of the answer in 0 of 60 prompts of about")
+    assert notes[0].startswith("Retrieval: the model repeats more than half of the answer in 0 of 3 prompts of about")
     assert notes[1].startswith("Retrieval: too few facts")
     assert held_heads(rows) == {"query-retrieval": []}
     assert rows["score"].between(0, 1).all()
-    assert (rows["n"] == len(NEEDLES)).all()
+    assert (rows["n"] == 3).all()
