@@ -160,7 +160,11 @@ def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     assert strategy in done.out
 
 
-@pytest.mark.parametrize("mode", rest_slow(get_args(ReplacementMode), ("uniform",)))
+# `counterfactual` asks for more texts, see `test_heads_on_changed_texts`.
+ALONE = tuple(mode for mode in get_args(ReplacementMode) if mode != "counterfactual")
+
+
+@pytest.mark.parametrize("mode", rest_slow(ALONE, ("uniform",)))
 def test_modes(run: Callable[..., Any], mode: str) -> None:
     # Other labels, of which the model knows more than chance, so that it has something to lose.
     Path("dev.tsv").write_text(re.sub(r"[01]$", lambda label: str(1 - int(label[0])), table(), flags=re.MULTILINE))
@@ -202,7 +206,7 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[...
     done = headlens("ablate", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
     names = {p.name for p in Path("run").glob("*.csv")}
-    tables = {"ablation.csv", "examples.csv", *["pruning.csv"] * bool(prune)}
+    tables = {"ablation.csv", "examples.csv", *["pruning.csv", "pruning_areas.csv"] * bool(prune)}
     assert names == {p.name for p in Path("again").glob("*.csv")} == tables
     for name in {*names, "records.npz"}:
         assert Path("run", name).read_bytes() == Path("again", name).read_bytes()
@@ -343,6 +347,7 @@ def test_classes_read_by_position_are_told_everywhere(headlens: Headlens, run: C
 
 @pytest.mark.slow
 @pytest.mark.figures
+@pytest.mark.usefixtures("skilled")
 def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[..., Any], made: Any) -> None:
     done = run("--prune", "1", "--strategies", "ranked", models=(made("judge"), made("sharer", "Albert")))
     assert done.code == 0, done.err
