@@ -44,7 +44,7 @@ def classify(request: Any, screen: Screen) -> None:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
             screen.show(page_table(title, role_records(tables["roles"], even)).console())
         if "probes" in tables:
-            screen.table("Best heads of each probe, on prompts of random tokens", head_probe_records(tables["probes"]))
+            screen.table("Best heads of each probe, on prompts made for it", head_probe_records(tables["probes"]))
         screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))

@@ -280,7 +280,7 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
     assert held == {"t": {"induction": [], "sink": []}}
     said = " ".join(done.out.split())
     assert "t: none of 2 heads holds the role induction on prompts made for it; nearest is decoder.0." in said
-    assert "Best heads of each probe, on prompts of random tokens" in said
+    assert "Best heads of each probe, on prompts made for it" in said
 
 
 def test_a_probe_that_is_none_is_refused_before_the_model_is_read(headlens: Headlens) -> None:

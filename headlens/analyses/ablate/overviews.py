@@ -51,7 +51,7 @@ Ends = Mapping[str, tuple[float, float]]
 
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
-    """The heads without which a model is worse, of one model and mode, worst first; none of `FEW_EXAMPLES` or less."""
+    """The heads without which a model is worse, of one model and mode, worst first; none of too few examples."""
     rows = rows[rows["n"] >= FEW_EXAMPLES]
     worse = worsening(rows)
     order = worse[worse > 0].sort_values(ascending=False, kind="stable").index

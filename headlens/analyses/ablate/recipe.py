@@ -247,9 +247,7 @@ class _Ablated:
         swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:
-            yield sweep.TaskSweep(
-                mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim, seed, changed
-            )
+            yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim)
 
     def _notes(
         self, examples: Examples, records: sweep.HeadRecords, metric: str, evaluated: Chosen | None

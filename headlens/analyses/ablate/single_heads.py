@@ -7,13 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.stand_ins import changed_examples
-from headlens.analyses.ablate.sweep import WHOLE, HeadRecords, TaskSweep, zeroed_heads
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, zeroed_heads
 from headlens.findings.verdicts import margin_of, with_verdicts, without_verdicts
 from headlens.heads import KEY_COLUMNS, Head, HeadTable
 from headlens.models.loading import LoadedModel
@@ -24,7 +22,7 @@ from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
 from headlens.tasks.skill import skill_of
-from headlens.tasks.task import Floats, Task
+from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Examples
 
 Sweeps = Callable[[Mode], AbstractContextManager[TaskSweep]]
@@ -69,35 +67,25 @@ def ablate_heads(
     """
     options = options or AblationOptions()
     metric = chosen_metric(examples.task, options.metric)
+    paired = None if changed is None else replace(examples, prepared=changed_examples(examples, changed))
     records = {}
     for mode in options.modes:
-        alone = TaskSweep(mode, options.batch_tokens, seed=options.seed, changed=changed)
-        with nullcontext(alone) if sweeps is None else sweeps(mode) as sweep:
-            records[mode] = sweep.run(loaded.model, examples)
+        with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
+            records[mode] = replace(sweep, seed=options.seed, changed=paired).run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     labels = label_counts(examples.prepared)
     tables = [
         ablation_table(examples.task, metric, mode, swept, draws, options.margin, labels)
         for mode, swept in records.items()
     ]
-    if changed is not None:
-        paired = replace(examples, prepared=changed_examples(examples, changed))
-        on_changed = examples.task.value(records_on(loaded.model, paired), metric=metric)
+    if paired is not None:
+        on_changed = examples.task.value(TaskSweep().run(loaded.model, paired, heads=()).intact, metric=metric)
         tables = [
             table if mode == "keep-only" else with_kept(table, on_changed)
             for mode, table in zip(records, tables, strict=True)
         ]
     table = with_zeroed_heads(pd.concat(tables, ignore_index=True), zeroed_heads(loaded.model, examples.task))
     return Ablation(table, records)
-
-
-def records_on(model: PreTrainedModel, examples: Examples) -> Floats:
-    """Records of examples, (n, k), from single passes."""
-    records = np.empty((len(examples), len(examples.task.columns)))
-    for prepared in examples.batches(WHOLE):
-        batch = examples.task.collate(prepared, examples.reader, model.device)
-        records[[p.index for p in prepared]] = examples.task.read(examples.task.run(model, batch), batch)
-    return records
 
 
 def with_kept(table: pd.DataFrame, on_changed: float) -> pd.DataFrame:

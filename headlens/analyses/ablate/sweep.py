@@ -20,7 +20,6 @@ from headlens.analyses.ablate.stand_ins import (
     FromOtherExamples,
     StandIns,
     batch_tokens,
-    changed_examples,
     other_examples,
 )
 from headlens.attention.session import AttentionSession
@@ -111,7 +110,7 @@ class TaskSweep:
         progress: called with the number of this process's examples that are done; with 0 before the first is swept.
         seen: called with the records after every batch, of which those done so far are there.
         seed: of the other examples of the mode `resample`, and of the halves of `optimal`.
-        changed: the changed texts of the mode `counterfactual`, one for each example.
+        changed: the examples with their changed texts, for the mode `counterfactual`, see `changed_examples`.
         warn: called with what the user should know at once.
         checkpoint: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
         processes: the processes that share the examples.
@@ -203,7 +202,7 @@ class TaskSweep:
         if self.mode == "counterfactual":
             if self.changed is None:
                 raise OptionError("--mode counterfactual needs changed texts.", "Give them with --pairs.")
-            return FromOtherExamples(network, examples, changed_examples(examples, self.changed))
+            return FromOtherExamples(network, examples, self.changed.prepared)
         return BestConstants.fitted(network, examples, self.seed) if self.mode == "optimal" else None
 
     def _means(self, network: PreTrainedModel, examples: Examples, batches: Batches) -> dict[Site, Tensor]:

@@ -19,7 +19,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate import stand_ins
-from headlens.analyses.ablate.stand_ins import other_examples
+from headlens.analyses.ablate.stand_ins import changed_examples, other_examples
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, check_effect, task_heads
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError, ResumeError, SelfCheckError
@@ -379,11 +379,11 @@ def test_outputs_on_changed_texts_stand_in(wordpiece_tokenizer: PreTrainedTokeni
         for p in examples.prepared
     ]
     changed_texts = replace(examples, prepared=tuple(swapped))
-    found = TaskSweep("counterfactual", changed=changed_texts).run(model, examples)
+    paired = replace(examples, prepared=changed_examples(examples, changed_texts))
+    found = TaskSweep("counterfactual", changed=paired).run(model, examples)
     assert_swept(model, examples, found, of_another(model, examples, changed_texts, list(range(len(examples)))))
-    same = TaskSweep("counterfactual", changed=examples)
     with pytest.raises(OptionError, match="has the texts of the data, unchanged"):
-        same.run(model, examples)
+        changed_examples(examples, examples)
     shorter = replace(swapped[0], rows=tuple(replace(r, ids=r.ids[1:]) for r in swapped[0].rows))
     moved = replace(swapped[0], example=replace(swapped[0].example, id="another"))
     for prepared, message in (
@@ -391,9 +391,8 @@ def test_outputs_on_changed_texts_stand_in(wordpiece_tokenizer: PreTrainedTokeni
         ([shorter, *swapped[1:]], "The changed text of example .* has .* tokens, and its original"),
         ([moved, *swapped[1:]], "The row another of --pairs would stand for"),
     ):
-        wrong = replace(examples, prepared=tuple(prepared))
         with pytest.raises(OptionError, match=message):
-            TaskSweep("counterfactual", changed=wrong).run(model, examples)
+            changed_examples(examples, replace(examples, prepared=tuple(prepared)))
     with pytest.raises(OptionError, match=r"Give them with --pairs"):
         TaskSweep("counterfactual").run(model, examples)
 
