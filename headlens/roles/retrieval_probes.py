@@ -15,9 +15,8 @@ from transformers import PreTrainedModel
 from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
-from headlens.errors import UnsupportedModelError
 from headlens.roles.needle_prompts import DocumentRun, NeedleRun
-from headlens.weights.head_slicing import output_weight
+from headlens.weights.head_slicing import head_contributions
 
 RECALLED = 0.5  # share of the answer's tokens that must be generated for a run to count (Wu et al. 2024)
 _DEVIATIONS = 2.0  # below the mean of its document a token is left out (Zhang et al. 2025)
@@ -48,8 +47,7 @@ def measure_retrieval(
 
     The model answers greedily. A step is a hit of a head if the token that it attends to most from the place that
     generates is part of the answer in the text, and is the token that is generated; each token of the answer counts
-    once. Runs in which at most half of the
-    answer's tokens are generated do not count.
+    once. Runs in which at most half of the answer's tokens are generated do not count.
 
     Args:
         model: a decoder.
@@ -118,25 +116,14 @@ def _hits_of(
         missed = torch.where(generated[:, None] == needle, 1 - 1 / (queries + 1).double()[:, None], 1.0).prod(0)
         found["hits_even"] = (1 - missed.mean()).expand(len(most))
         found["copying"] = torch.full((len(most),), torch.nan)
-        if unembedding is not None:
-            logits = _direct_logits(model, site, output[queries[copied]], unembedding[needle])
-            if logits is not None:  # (steps, heads, tokens)
-                found["copying"] = (needle[logits.argmax(-1)] == generated[copied][:, None]).double().mean(0)
+        added = None if unembedding is None else head_contributions(model, site.module, output[queries[copied]])
+        if unembedding is not None and added is not None and added.shape[-1] == unembedding.shape[1]:
+            # On the direct path, without the final normalisation: (steps, heads, tokens).
+            logits = added @ unembedding[needle].to(added.dtype).T
+            found["copying"] = (needle[logits.argmax(-1)] == generated[copied][:, None]).double().mean(0)
         return found
 
     return reduce
-
-
-def _direct_logits(model: PreTrainedModel, site: Site, output: Tensor, rows: Tensor) -> Tensor | None:
-    """What heads add to logits on the direct path, without the final norm: (steps, heads, tokens); None if unknown."""
-    try:
-        projection = output_weight(model, site.module).detach().to(output.dtype)  # (features, heads x d)
-    except UnsupportedModelError:
-        return None
-    if projection.shape[0] != rows.shape[1]:
-        return None
-    by_head = projection.view(projection.shape[0], *output.shape[1:])
-    return torch.einsum("shd,fhd,tf->sht", output, by_head, rows.to(output.dtype))
 
 
 def measure_query_retrieval(model: PreTrainedModel, runs: Sequence[DocumentRun]) -> GroupNumbers:

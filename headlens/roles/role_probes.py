@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, is_decoder_only
-from headlens.errors import OptionError, UnsupportedModelError, counted
+from headlens.errors import OptionError, counted
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.options import PROBE_NAMES
 from headlens.roles.needle_prompts import make_document_runs, make_needle_runs
@@ -26,7 +26,7 @@ from headlens.roles.retrieval_probes import measure_query_retrieval, measure_ret
 from headlens.statistics.intervals import mean_interval
 from headlens.statistics.paired_tests import holm
 from headlens.tables.classify_tables import PROBES
-from headlens.weights.head_slicing import output_weight
+from headlens.weights.head_slicing import head_contributions
 
 PROMPTS = 20
 # Our own: a role asks for so much more weight than in both controls, as tiny differences are significant, too.
@@ -245,17 +245,11 @@ def _copying(
     The direct path alone: the head's output through its part of the output projection to the unembedding, without the
     final normalisation.
     """
-    try:
-        projection = output_weight(model, site.module).detach().to(output.dtype)  # (features, heads x d)
-    except UnsupportedModelError:
-        return {}
     block, first = made.block, made.first
-    if projection.shape[0] != unembedding.shape[1] or not block:
-        return {}
     queries = torch.arange(first + block, first + 4 * block - 1, device=ids.device)
-    heads, size = output.shape[2], output.shape[3]
-    by_head = projection.view(projection.shape[0], heads, size)
-    added = torch.einsum("pqhd,fhd->pqhf", output[:, queries], by_head)
+    added = head_contributions(model, site.module, output[:, queries])  # (prompts, queries, heads, features)
+    if added is None or added.shape[-1] != unembedding.shape[1] or not block:
+        return {}
     tokens = ids[:, first : first + block]  # (prompts, block)
     logits = torch.einsum("pqhf,pbf->pqhb", added, unembedding[tokens].to(output.dtype))
     expected = (queries - first + 1) % block

@@ -227,6 +227,24 @@ def output_weight(model: nn.Module, name: str) -> Tensor:
     return module.weight.T if isinstance(module, Conv1D) else module.weight
 
 
+def head_contributions(model: nn.Module, name: str, output: Tensor) -> Tensor | None:
+    """What each head of an attention module adds to the residual stream, without bias: (…, heads, features).
+
+    Args:
+        model: the model that holds the module.
+        name: name of the module.
+        output: of its heads, before the output projection, (…, heads, d).
+
+    Returns:
+        None if it is not known where the output projection is.
+    """
+    try:
+        weight = output_weight(model, name).detach().to(output.dtype)  # (features, heads x d)
+    except UnsupportedModelError:
+        return None
+    return torch.einsum("...hd,fhd->...hf", output, weight.view(len(weight), *output.shape[-2:]))
+
+
 def scale_heads(model: nn.Module, name: str, factors: Sequence[float]) -> None:
     """Multiplies what the heads of an attention module add by factors, in the weights of its output projection.
 

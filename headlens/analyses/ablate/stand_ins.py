@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,13 @@ from headlens.attention.edits_and_observers import BatchTokens, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
+from headlens.memory import SplitWhenOutOfMemory
 from headlens.replay.head_ablation import Replay
 from headlens.replay.other_outputs import LossBatch, at_same_positions, optimal_constants
 from headlens.replay.replacement import HeadMeans
+from headlens.runs.processes import ALONE, Processes
 from headlens.statistics.seeding import generator_of
+from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import PreparedExample, Task
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 
@@ -114,8 +118,8 @@ class BestConstants:
     """Constants that were fitted on the half of the examples that a text is not of.
 
     Args:
-        constants: fitted on either half, (heads, d) by site.
-        half: of which half each example is.
+        constants: fitted outside of the half, and on it, (heads, d) by site.
+        half: which examples are of it, (n,); they get the first, the others the second.
     """
 
     constants: tuple[Mapping[Site, Tensor], Mapping[Site, Tensor]]
@@ -135,24 +139,21 @@ class BestConstants:
                 "Give more --data.",
             )
         half = ranking_part(examples.keys, 0.5, seed)
-        parts = [examples.part(half == other) for other in (True, False)]
-        # Those of the first half serve the examples of the second.
-        second, first = (_constants_of(network, part, seed) for part in parts)
-        return cls((first, second), half)
+        on_others, on_these = (_constants_of(network, examples.part(chosen), seed) for chosen in (~half, half))
+        return cls((on_others, on_these), half)
 
     def __call__(
         self, replay: Replay, batch: Sequence[PreparedExample], queries: Mapping[Site, int]
     ) -> Mapping[Site, Tensor]:
         """The constants for each row of a batch, (rows, 1, heads, d) by site."""
         del replay
-        # `half` is True for examples whose constants come from those of which it is False.
         of_rows = [int(not self.half[p.index]) for p in batch for _ in p.rows]
         return {site: torch.stack([self.constants[n][site] for n in of_rows])[:, None] for site in queries}
 
 
 def _constants_of(network: PreTrainedModel, examples: Examples, seed: int) -> dict[Site, Tensor]:
     task = examples.task.differentiable
-    means = mean_outputs(network, examples.task, examples)
+    means = mean_outputs(network, examples, examples.batches(_TOKENS))
 
     def batches(epoch: int) -> Iterator[LossBatch]:
         prepared = list(examples.prepared)
@@ -170,14 +171,37 @@ def _losses(task: Task, batch: Any, outputs: Any) -> Tensor:
     return task.losses(outputs, batch)
 
 
-def mean_outputs(network: PreTrainedModel, task: Task, examples: Examples) -> dict[Site, Tensor]:
-    """Mean head outputs over the real tokens of examples, (heads, d) by site."""
-    means = HeadMeans()
+def mean_outputs(
+    network: PreTrainedModel,
+    examples: Examples,
+    batches: Iterable[Sequence[PreparedExample]],
+    warn: Callable[[str], None] = lambda _: None,
+    processes: Processes = ALONE,
+) -> dict[Site, Tensor]:
+    """Mean head outputs over the real tokens of the examples of all processes, (heads, d) by site.
+
+    Args:
+        network: that the task runs.
+        examples: for their task and reader.
+        batches: of the examples of this process.
+        warn: called with what the user should know at once.
+        processes: that share the examples.
+    """
+    task, means = examples.task, HeadMeans()
     with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
-        for prepared in examples.batches(_TOKENS):
+
+        def run(prepared: Sequence[PreparedExample]) -> int:
             batch = task.collate(prepared, examples.reader, network.device)
             with session.batch(batch_tokens(network, batch.inputs)):
                 network(**batch.inputs, **task.arguments(network))
+            return len(prepared)
+
+        in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, warn)
+        for prepared in batches:
+            in_parts(prepared)
+    for rank, part in enumerate(processes.gather(means.totals.arrays())):
+        if rank != processes.rank:
+            means.totals.add_arrays(part)
     return means.means(find_sites(network))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from headlens.analyses.ablate.stand_ins import (
     BestConstants,
     FromOtherExamples,
     StandIns,
-    batch_tokens,
+    mean_outputs,
     other_examples,
 )
 from headlens.attention.session import AttentionSession
@@ -31,7 +30,6 @@ from headlens.memory import SplitWhenOutOfMemory, attempt
 from headlens.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.replay.modes import Mode
 from headlens.replay.nested_tensors import rows_of
-from headlens.replay.replacement import HeadMeans
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.progress import LONG
@@ -185,7 +183,9 @@ class TaskSweep:
         if task.generates:
             return lambda batch: _written(model, task, batch, heads, self.mode)
         network = task.network(model)
-        means = self._means(network, examples, batches) if self.mode == "mean" else None
+        means = None
+        if self.mode == "mean":
+            means = mean_outputs(network, examples, batches, self.warn, self.processes)
         stand_ins = self._stand_ins(network, examples)
         replay = stack.enter_context(Replay(network, self.mode, means))
 
@@ -204,25 +204,6 @@ class TaskSweep:
                 raise OptionError("--mode counterfactual needs changed texts.", "Give them with --pairs.")
             return FromOtherExamples(network, examples, self.changed.prepared)
         return BestConstants.fitted(network, examples, self.seed) if self.mode == "optimal" else None
-
-    def _means(self, network: PreTrainedModel, examples: Examples, batches: Batches) -> dict[Site, Tensor]:
-        """Mean outputs of heads over the real tokens of the examples of all processes."""
-        task, means = examples.task, HeadMeans()
-        with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
-
-            def run(prepared: Sequence[PreparedExample]) -> int:
-                batch = task.collate(prepared, examples.reader, network.device)
-                with session.batch(batch_tokens(network, batch.inputs)):
-                    network(**batch.inputs, **task.arguments(network))
-                return len(prepared)
-
-            in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, self.warn)
-            for prepared in batches:
-                in_parts(prepared)
-        for rank, part in enumerate(self.processes.gather(means.totals.arrays())):
-            if rank != self.processes.rank:
-                means.totals.add_arrays(part)
-        return means.means(find_sites(network))
 
 
 def _joined(first: Floats, second: Floats) -> Floats:
