@@ -63,7 +63,7 @@ MARGIN = Option(
     STATISTICS,
     "NUMBER",
     above=0,
-    shown="0.01; 1 of BLEU and chrF, 1 % of a loss, 0.1 logits",
+    shown="0.01; 1 of BLEU and chrF, 1 % of a loss, 0.1 logits; at most a tenth of what is above guesses",
 )
 EXAMPLE_SOURCES = Option(
     "Labelled examples: FILE.tsv|csv|jsonl|json or hub:NAME; also .gz. If repeated, the sources are concatenated.",

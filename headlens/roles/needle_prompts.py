@@ -30,7 +30,7 @@ NEEDLES = (
 )
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 LONGEST = 1024  # tokens of a prompt
-_SHORTEST = 128
+_SHORTEST = 128  # tokens of sentences around a fact; among fewer there is nothing to search
 _MOST_UNKNOWN = 0.1
 _AFTER = 8  # tokens that an answer may be longer than the needle
 _EMPTY = "N/A"  # the question that asks for nothing (Zhang et al. 2025)
@@ -105,7 +105,8 @@ def make_needle_runs(
         _length(tokenizer, "".join((*fact, *fact, question))) for fact, question in zip(facts, questions, strict=True)
     )
     answer = max(_length(tokenizer, answer) for _, answer in NEEDLES)
-    haystack = _haystack(tokenizer, limit, around + answer + _AFTER)
+    needed = around + answer + _AFTER
+    haystack = _haystack(tokenizer, _SHORTEST + _room(tokenizer, limit, needed + _SHORTEST))
     runs = []
     for group, (fact, question) in enumerate(zip(facts, questions, strict=True)):
         decoy = facts[(group + 1) % len(facts)]
@@ -140,7 +141,7 @@ def make_document_runs(tokenizer: PreTrainedTokenizerBase, limit: int | None, se
     begin, end = "Here are some notes:", "\n\nWhich note answers the question? Question: "
     texts = [f" {begin} {answer}." for begin, answer in NEEDLES]
     questions = [f"What is {_thing(begin)}?" for begin, _ in NEEDLES]
-    _haystack(tokenizer, limit, _length(tokenizer, "".join((begin, *texts, end, max(questions, key=len)))))
+    _room(tokenizer, limit, _length(tokenizer, "".join((begin, *texts, end, max(questions, key=len)))))
     runs = []
     for gold in range(len(NEEDLES)):
         order = rng.permutation(len(NEEDLES))
@@ -171,8 +172,8 @@ def _length(tokenizer: PreTrainedTokenizerBase, text: str) -> int:
     return len(tokenize(tokenizer, text).ids)
 
 
-def _haystack(tokenizer: PreTrainedTokenizerBase, limit: int | None, needed: int) -> list[str]:
-    """Sentences that fill the tokens that are left, each behind a space.
+def _room(tokenizer: PreTrainedTokenizerBase, limit: int | None, needed: int) -> int:
+    """How many tokens are left beside those that are needed.
 
     Raises:
         OptionError: if none are left, or the tokenizer does not know what is read.
@@ -183,13 +184,6 @@ def _haystack(tokenizer: PreTrainedTokenizerBase, limit: int | None, needed: int
             f"--probes: the model reads {limit} tokens, and retrieval needs {needed}.",
             "Leave retrieval and query-retrieval out.",
         )
-    sentences = []
-    for example in demo_corpus():
-        text = f" {example.source.text}"
-        room -= _length(tokenizer, text)
-        if room < 0:
-            break
-        sentences.append(text)
     ids = np.array(tokenize(tokenizer, " ".join(begin for begin, _ in NEEDLES)).ids)
     unknown = float((ids == tokenizer.unk_token_id).mean())
     if unknown > _MOST_UNKNOWN:
@@ -197,6 +191,18 @@ def _haystack(tokenizer: PreTrainedTokenizerBase, limit: int | None, needed: int
             f"--probes: retrieval reads English, and {unknown:.0%} of its tokens are unknown to this tokenizer.",
             "Leave retrieval and query-retrieval out.",
         )
+    return room
+
+
+def _haystack(tokenizer: PreTrainedTokenizerBase, room: int) -> list[str]:
+    """Sentences that fill so many tokens, each behind a space."""
+    sentences = []
+    for example in demo_corpus():
+        text = f" {example.source.text}"
+        room -= _length(tokenizer, text)
+        if room < 0:
+            break
+        sentences.append(text)
     return sentences
 
 
