@@ -27,7 +27,7 @@ def classify(request: Any, screen: Screen) -> None:
     from headlens.analyses.classify.overviews import family_counts
     from headlens.analyses.classify.probe_report import head_probe_records
     from headlens.analyses.classify.recipe import run_classify
-    from headlens.analyses.classify.syntax_figure import best_heads, gain
+    from headlens.analyses.classify.syntax_figure import best_head_name, best_heads, gain
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
     from headlens.pages.page_tables import page_table
@@ -67,7 +67,7 @@ def classify(request: Any, screen: Screen) -> None:
             records = [
                 {
                     "relation": f"{row['relation']} {row['direction']}",
-                    "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+                    "head": best_head_name(row),
                     "n": row["n"],
                     "accuracy": f"{row['accuracy']:.2f}",
                     "95 % CI": f"{row['ci_low']:.2f}-{row['ci_high']:.2f}",

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
-from headlens.analyses.classify.syntax_figure import FEWEST, best_heads
+from headlens.analyses.classify.syntax_figure import FEWEST, best_head_name, best_heads
 from headlens.findings.before_after import pruned_pairs, role_text, roles_present
 from headlens.pages.formatting import number_text
 from headlens.pages.head_cards import REMOVED
@@ -143,12 +143,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
             by_relation.setdefault((row["relation"], row["direction"]), []).append(
                 {"relation": row["relation"], "direction": row["direction"]}
                 | run_label(run, runs)
-                | {
-                    "model": row["model"],
-                    "head": head_name(row) if value else "none",
-                    "n": row["n"],
-                    "accuracy": number_cell(value),
-                }
+                | {"model": row["model"], "head": best_head_name(row), "n": row["n"], "accuracy": number_cell(value)}
                 | {"95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown)}
                 | {"baseline": number_cell(base), "uniform attention": number_cell(row.get("accuracy_null", np.nan))}
                 | {"syntactic": verdict}

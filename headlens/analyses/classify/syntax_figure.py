@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.errors import counted
+from headlens.findings.verdicts import tied
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells, mark_cells
-from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
@@ -98,8 +99,10 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     best = rows.loc[rows.groupby(["relation", "direction"], sort=False)["gain"].idxmax()]
     best = best.set_index(["relation", "direction"]).loc[order]
     beside = axes.secondary_yaxis("right")
-    heads = [f"{r.layer}.{r.head}" if r.accuracy else "none" for r in best.itertuples()]
-    labels = [f"{head}: {r.accuracy:.2f} ({r.baseline:.2f})" for head, r in zip(heads, best.itertuples(), strict=True)]
+    labels = [
+        f"{f'{r.layer}.{r.head}' if r.accuracy else 'none'}: {r.accuracy:.2f} ({r.baseline:.2f})"
+        for r in best.itertuples()
+    ]
     beside.set_yticks(np.arange(len(order)) + 0.5, labels, fontsize=TICK_SIZE - 1, fontfamily=font_family())
     beside.tick_params(length=0, pad=2)
     beside.set_ylabel("best head: accuracy (fixed offset)", fontsize=TICK_SIZE, color=INK)
@@ -114,17 +117,36 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns model, relation, direction, stack, layer, head, n, accuracy, ci_low, ci_high, baseline,
         significant (above baseline after the correction), syntactic (above the margin), accuracy_null (of uniform
-        attention), needed (baseline and margin) and baseline_offset, empty where they are not known; models, relations
-        and directions in order of appearance; among equals the first head.
+        attention), needed (baseline and margin) and baseline_offset, empty where they are not known, and `alike`, how
+        many heads are as accurate; models, relations and directions in order of appearance; among equals the first.
     """
     scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
     groups = scored.groupby(["model", "relation", "direction"], sort=False).ngroup()
     # A head that is a little more accurate, but not significantly above the baseline, would hide one that is.
     ranked = scored.assign(group=groups, holds=is_syntactic(scored))
+    ranked["alike"] = ranked.groupby(["group", "accuracy"])["accuracy"].transform("size")
     best = ranked.sort_values(["group", "holds", "accuracy"], ascending=[True, False, False], kind="stable")
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
-    columns += ["ci_high", "baseline", "significant", "syntactic", "accuracy_null", "needed", "baseline_offset"]
+    columns += [
+        "ci_high",
+        "baseline",
+        "significant",
+        "syntactic",
+        "accuracy_null",
+        "needed",
+        "baseline_offset",
+        "alike",
+    ]
     return best.drop_duplicates("group").reindex(columns=columns).reset_index(drop=True)
+
+
+def best_head_name(row: Mapping[Any, Any]) -> str:
+    """Returns the name of the most accurate head of a relation, with ties; `none` if no head is ever right.
+
+    Args:
+        row: of `best_heads`.
+    """
+    return f"{head_name(row)}{tied(row.get('alike', 1))}" if row["accuracy"] else "none"
 
 
 def best_heads_figure(
@@ -146,8 +168,8 @@ def best_heads_figure(
     for model, best in best_heads(syntax).groupby("model", sort=False):
         daggers = np.where(float_column(best, "n") < min_instances, "†", "")
         names = [
-            f"{row.relation} {ARROWS[str(row.direction)]} {row.stack}.{row.layer}.{row.head}{dagger}"
-            for row, dagger in zip(best.itertuples(), daggers, strict=True)
+            f"{row['relation']} {ARROWS[str(row['direction'])]} {head_name(row) if row['accuracy'] else 'none'}{dagger}"
+            for row, dagger in zip(best.to_dict("records"), daggers, strict=True)
         ]
         accuracy = best.rename(columns={"accuracy": "value"})
         sure, later = is_syntactic(best), mostly_later(best)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headlens.analyses.classify.report import classify_figures
-from headlens.analyses.classify.syntax_figure import best_heads, best_heads_figure, syntactic_map
+from headlens.analyses.classify.syntax_figure import best_head_name, best_heads, best_heads_figure, syntactic_map
 from headlens.heads import KEY_COLUMNS
 from headlens.roles.syntax_verdicts import is_marked
 
@@ -138,6 +138,23 @@ def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
     np.testing.assert_allclose(drawn["best head, 95 % interval: syntactic"], [0.812])
     np.testing.assert_allclose(drawn["not syntactic (too little, or n.s.)"], [0.2])
     np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
+
+
+def test_no_head_is_best_where_none_is_right_and_ties_are_counted(make_syntax: Make) -> None:
+    frame = make_syntax(relations="obj iobj nsubj").assign(accuracy=0.2, significant=False, syntactic=False)
+    frame.loc[frame["relation"] == "iobj", ["accuracy", "ci_low"]] = 0.0
+    alone = (frame["relation"] == "nsubj") & (frame["layer"] == 1) & (frame["head"] == 3)
+    frame.loc[alone, "accuracy"] = 0.4
+    best = best_heads(frame)
+    names = {row["relation"]: best_head_name(row) for row in best.to_dict("records")}
+    heads = len(frame[frame["relation"] == "obj"]) // 2
+    assert names == {"obj": f"encoder.0.0 ({heads} heads tie)", "iobj": "none", "nsubj": "encoder.1.3"}
+    assert {name for name in rows_of(best_heads_figure(frame)) if "iobj" in name} == {"iobj ↓ none", "iobj ↑ none"}
+    figure = syntactic_map(frame)
+    assert figure is not None
+    beside = [t.get_text() for axes in figure.axes for side in axes.child_axes for t in side.get_yticklabels()]
+    assert sum(text.startswith("none: 0.00") for text in beside) == 2
+    assert sum(text.startswith("1.3: 0.40") for text in beside) == 2
 
 
 def test_relations_with_too_few_instances_are_marked(make_syntax: Make) -> None:
