@@ -99,10 +99,7 @@ def _relations_by_heads(axes: Axes, part: StackRows, scale: Scale) -> None:
     best = rows.loc[rows.groupby(["relation", "direction"], sort=False)["gain"].idxmax()]
     best = best.set_index(["relation", "direction"]).loc[order]
     beside = axes.secondary_yaxis("right")
-    labels = [
-        f"{f'{r.layer}.{r.head}' if r.accuracy else 'none'}: {r.accuracy:.2f} ({r.baseline:.2f})"
-        for r in best.itertuples()
-    ]
+    labels = [f"{r.layer}.{r.head}: {r.accuracy:.2f} ({r.baseline:.2f})" for r in best.itertuples()]
     beside.set_yticks(np.arange(len(order)) + 0.5, labels, fontsize=TICK_SIZE - 1, fontfamily=font_family())
     beside.tick_params(length=0, pad=2)
     beside.set_ylabel("best head: accuracy (fixed offset)", fontsize=TICK_SIZE, color=INK)
