@@ -93,10 +93,10 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         several = (group.groupby(["strategy", "n_pruned"]).size() > 1).any()
         remark = "Of random orders: their mean, and their range in place of an interval." if several else None
         screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark)
-    return _following(run, request)
+    return following(run, request)
 
 
-def _following(run: Any, request: Any) -> str | None:
+def following(run: Any, request: Any) -> str | None:
     """Cutting out the largest set of heads that is not needed, or pruning while the task is learned."""
     if len(request.models) > 1:
         return None

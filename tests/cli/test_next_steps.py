@@ -6,13 +6,19 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from tiers import rest_slow
 
+from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.commands import commands
+from headlens.tasks.task_options import TaskData
+from headlens_cli.ablate import following
 from headlens_cli.next_steps import as_started, next_step
 
 Headlens = Callable[..., Any]
@@ -109,3 +115,26 @@ def test_data_is_understood_by_either_name(headlens: Headlens, words: tuple[str,
     refused = headlens(*words)
     assert refused.code == 2
     assert named in " ".join(refused.err.split())
+
+
+def ablated(request: AblateRequest, **tables: pd.DataFrame) -> str | None:
+    """What follows a run of `ablate` with these tables."""
+    return following(SimpleNamespace(tables=tables, folder=Path("run")), request)
+
+
+def test_translations_in_columns_are_not_what_prune_reads() -> None:
+    """It would refuse --columns: a next step that fails is none."""
+    ablation = pd.DataFrame({"task": ["translation"]})
+    in_columns = AblateRequest(("m",), TaskData("translation", data=("a.tsv",), columns=("source=de", "target=en")))
+    assert ablated(in_columns, ablation=ablation) is None
+    lines = AblateRequest(("m",), TaskData("translation", data=("a.de",), target="a.en"))
+    assert ablated(lines, ablation=ablation) == "headlens prune m --task translation --data a.de --target a.en"
+
+
+@pytest.mark.parametrize("parameters", [1000.0, np.nan])
+def test_heads_that_cannot_be_cut_out_become_zeros(parameters: float) -> None:
+    sets = pd.DataFrame({"strategy": ["none", "ranked"], "n_pruned": [0, 3], "verdict": [None, "not needed"]})
+    found = ablated(AblateRequest(("m",)), pruning=sets.assign(parameters=parameters), ablation=sets)
+    assert found is not None
+    assert "--where strategy=ranked,n_pruned=3" in found
+    assert found.endswith(" --stock") == np.isnan(parameters)

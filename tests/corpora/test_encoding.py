@@ -249,3 +249,24 @@ def test_sentence_of_no_tokens_is_empty(bytebpe_tokenizer: PreTrainedTokenizerBa
         encode_corpus([Example(Sentence("", (Word("x", 0, 0),)))], SentenceEncoder(bytebpe_tokenizer), counts)
     )
     assert counts.empty == 1
+
+
+def test_one_token_for_both_ends_begins_where_it_is_first(bytebpe_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Else the sink of GPT-2 counts as a separator, and its confidence leaves out what it looks at."""
+    tokenizer = copy.deepcopy(bytebpe_tokenizer)
+    end = tokenizer.eos_token
+    first, *middle, last = kinds(tokenizer, f"{end}A cat{end}")
+    assert (first, last) == (TokenKind.SPECIAL | TokenKind.BOS, TokenKind.SPECIAL | TokenKind.EOS)
+    assert set(middle) == {TokenKind.CONTENT}
+    assert [k for k in kinds(tokenizer, f"A{end} cat") if k] == [TokenKind.SPECIAL | TokenKind.EOS]
+
+
+def test_two_tokens_for_both_ends_stay_as_they_are(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, marian_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    bert = copy.deepcopy(wordpiece_tokenizer)
+    bert.bos_token, bert.eos_token = "[CLS]", "[SEP]"
+    first, *_, last = kinds(bert, "A cat")
+    assert first == TokenKind.SPECIAL | TokenKind.CLS | TokenKind.BOS
+    assert last == TokenKind.SPECIAL | TokenKind.SEP | TokenKind.EOS
+    assert kinds(marian_tokenizer, "A cat")[-1] == TokenKind.SPECIAL | TokenKind.EOS

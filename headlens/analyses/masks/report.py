@@ -11,6 +11,7 @@ from headlens.analyses.masks.degree_figures import learned_degrees, learned_span
 from headlens.analyses.masks.degree_tables import draw_summary, draws_markdown, effects_markdown, mask_words
 from headlens.analyses.masks.study_figures import (
     BLOCK,
+    CHANCE,
     FULL,
     SHARES,
     has_delta,
@@ -201,6 +202,7 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         if len(unmasked):
             sentences.append(f"{model}: {metric} on {task} without a mask: {_value_text(unmasked.iloc[0])}.")
             sentences[-1] += one_answer_after(unmasked.iloc[0].to_dict())
+        skilled = _is_skilled(unmasked, str(metric))
         for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")
@@ -218,7 +220,7 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             of += f", {counted(int(layer_rows['seeds'].max()), 'seed')}"
             texts = [
                 f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) "
-                f"{_value_text(row)}{_change(row.to_dict())}".strip()
+                f"{_value_text(row)}{_change(row.to_dict(), skilled=skilled)}".strip()
                 for name, row in ends.items()
             ]
             sentences.append(
@@ -240,16 +242,23 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     ]
 
 
-def _change(row: Mapping[Any, Any]) -> str:
+def _change(row: Mapping[Any, Any], *, skilled: bool) -> str:
     """How far a mask is from none, and how much may be lost, behind what it achieves; empty where it is not known.
 
-    A model without skill has no verdicts, and nothing to lose.
+    Args:
+        row: of a mask.
+        skilled: whether the model without a mask is above guesses; one that is not has nothing to lose.
     """
     if not (bound := bound_text(row)):
         return ""
-    guesses = row.get("seeds") == 1 and "verdict" in row and not isinstance(row["verdict"], str)
-    lost = "" if guesses else f" ({bound})"
+    lost = f" ({bound})" if skilled else ""
     return f", a change of {value_text(*(float(row[name]) for name in DELTA))}{lost}"
+
+
+def _is_skilled(unmasked: pd.DataFrame, metric: str) -> bool:
+    """Whether a model is above guesses by its interval, as far as these are known."""
+    chance, low, high = (float_column(unmasked.head(1), name) for name in (CHANCE, "ci_low", "ci_high"))
+    return not (high >= chance if metric in LOWER_IS_BETTER else low <= chance).any()
 
 
 def _value_text(row: Mapping[str, Any] | pd.Series[Any]) -> str:

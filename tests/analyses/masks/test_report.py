@@ -86,6 +86,23 @@ def test_a_model_of_one_answer_is_not_called_alike_under_masks(constant: bool, s
     assert ("nothing can be measured about masked positions with accuracy." in told[1]) == constant
 
 
+@pytest.mark.parametrize(
+    ("metric", "chance", "told"),
+    [
+        *(("accuracy", 0.5, True), ("accuracy", 0.7, False), ("accuracy", np.nan, True)),
+        *(("loss", 0.7, False), ("loss", 0.9, True)),
+    ],
+)
+def test_a_model_no_better_than_guesses_has_nothing_to_lose(metric: str, chance: float, told: bool) -> None:
+    about = {"model": "m", "task": "sst2", "metric": metric, "layers": "all", "control": "kept", "n": 50, "seed": 0}
+    about |= {"sparsity": 0.5, "sparsity_texts": 0.5, "same_answer": False, "chance": chance}
+    numbers = {"value": 0.7, "ci_low": 0.6, "ci_high": 0.8, "delta": -0.02, "delta_low": -0.2, "delta_high": 0.1}
+    rows = [about | numbers | {"pattern": pattern} for pattern in ("full", "star", "window:3")]
+    text = mask_sentences({"masks": pd.DataFrame(rows)})[1]
+    assert "a change of -0.02" in text
+    assert (("may lose up to" in text) or ("may rise by" in text)) == told
+
+
 def test_the_table_is_the_contract() -> None:
     rows = table("star", "random:3", n=128)
     assert rows.columns.tolist() == SPARSITY.names
