@@ -23,8 +23,8 @@ from headlens.replay.modes import BY_BATCH, MODES, Mode
 from headlens.replay.nested_tensors import tensors
 from headlens.replay.replacement import HeadMeans
 
-# What stands in by batch is given from outside, see tests/analyses/ablate/test_sweep.py.
-KNOWN = tuple(mode for mode in MODES if mode not in BY_BATCH)
+# One of those whose stand-ins are given by batch: to a replay they are the same.
+KNOWN = tuple(mode for mode in MODES if mode not in BY_BATCH[1:])
 
 
 FAMILIES = ["bert-classifier", "albert-groups", "roberta", "distilbert", "electra", "gpt2", "marian", "bart"]
@@ -92,7 +92,7 @@ def full(model: PreTrainedModel, inputs: dict[str, Any], edit: Edit) -> Any:
 
 
 def random_means(model: PreTrainedModel, mode: Mode) -> dict[Site, Tensor] | None:
-    if mode != "mean":
+    if mode not in ("mean", *BY_BATCH):
         return None
     generator = torch.Generator().manual_seed(3)
     size = model.config.hidden_size
@@ -110,8 +110,11 @@ def assert_same(ours: Any, theirs: Any, tolerance: float) -> None:
 def compare(model: PreTrainedModel, inputs: dict[str, Any], mode: Mode, tolerance: float, tokens: int = 2**14) -> None:
     means = random_means(model, mode)
     met = []
-    with Replay(model, mode, means, tokens=tokens) as replay:
-        found = list(replay.run(inputs).variants())
+    with Replay(model, mode, means if mode == "mean" else None, tokens=tokens) as replay:
+        intact = replay.run(inputs)
+        if means is not None and mode in BY_BATCH:
+            replay.instead_of(means)
+        found = list(intact.variants())
     by_head = {h: s for s in find_sites(model) for h in s.heads}
     for variant in found:
         edit = edit_for(mode, variant.head, by_head[variant.head], means)

@@ -258,20 +258,16 @@ class PruningExperiment:
             return self._sweep(self._keeper("without", removed), advance)
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
-        gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
+        given = (self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
         scorers: dict[str, strategies.Scorer] = {
             "metric": self._remembered("ranking", ranking),
-            "importance": self._remembered("importance", ImportanceScorer(gradient)),
+            "importance": self._remembered("importance", ImportanceScorer(ImportanceEstimator(*given))),
         }
         if "attribution" in self.scored_by:
-            attribution = AttributionEstimator(
-                self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance
-            )
+            attribution = AttributionEstimator(*given)
             scorers["attribution"] = self._remembered("attribution", ImportanceScorer(attribution, normalize=False))
         if "shapley" in self.scored_by:
-            values = ShapleyEstimator(
-                self.loaded.model, part, self.options.batch_tokens, self.options.seed, self.prune.rounds, advance
-            )
+            values = ShapleyEstimator(*given, self.options.seed, self.prune.rounds)
             scorers["shapley"] = self._remembered("shapley", ImportanceScorer(values, normalize=False))
             errors = ImportanceScorer(values.errors, normalize=False)
             scorers["shapley-error"] = self._remembered("shapley-error", errors)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import hypot
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -178,11 +178,16 @@ class ImportanceEstimator:
     batch_tokens: int | None
     warn: Callable[[str], None]
     progress: Callable[[int], None] = lambda _: None
+    # Whether derivatives keep their sign.
+    signed: ClassVar[bool] = False
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The importance of the heads that are left."""
         task = self.examples.task.differentiable
-        with pruned_model(self.model, removed) as model, ImportanceSession(task.network(model)) as session:
+        with (
+            pruned_model(self.model, removed) as model,
+            ImportanceSession(task.network(model), signed=self.signed) as session,
+        ):
 
             def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
                 rows = [len(p.rows) for p in batch.prepared]
@@ -210,47 +215,31 @@ class ImportanceEstimator:
 class AttributionEstimator(ImportanceEstimator):
     """Estimates by how much the loss grows without each head, to first order (attribution patching; Syed et al. 2023).
 
-    Two passes forwards and one back do for all heads what ablation does one by one; what a head does through softmaxes
+    One pass forwards and one back do for all heads what ablation does one by one; what a head does through softmaxes
     and norms that saturate is missed (Kramár et al. 2024).
     """
 
+    signed = True
+
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The estimates for the heads that are left."""
-        task = self.examples.task.differentiable
-        with (
-            pruned_model(self.model, removed) as model,
-            ImportanceSession(task.network(model), signed=True) as session,
-        ):
-
-            def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
-                rows = [len(p.rows) for p in batch.prepared]
-                return session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows)
-
-            return {h: -mean for h, mean in importances(self.totals(model, measure), session.sites).items()}
+        return {head: -slope for head, slope in super().__call__(removed).items()}
 
 
-@dataclass
-class ShapleyEstimator:
+@dataclass(frozen=True)
+class ShapleyEstimator(ImportanceEstimator):
     """Estimates the Shapley values of heads for the loss on the ranking part, see `shapley_values`.
 
     Every example draws an order of its own in each round; rounds end when the largest standard error (over examples) is
-    small beside the largest value, or after a few.
+    small beside the largest value, or after a few. Progress is that of the first round.
 
     Args:
-        model: whole.
-        examples: the ranking part.
-        batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
         seed: of the orders.
         rounds: at most.
-        progress: called with the number of examples that are done, in the first round.
     """
 
-    model: PreTrainedModel
-    examples: Examples
-    batch_tokens: int | None
-    seed: int
+    seed: int = 0
     rounds: int = 1
-    progress: Callable[[int], None] = lambda _: None
     _known: dict[frozenset[Head], tuple[dict[Head, float], dict[Head, float]]] = field(default_factory=dict)
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
@@ -272,32 +261,26 @@ class ShapleyEstimator:
             network = task.network(model)
             players = [h for s in find_sites(network) for h in s.heads if h not in removed]
             totals = np.zeros((n, len(players)))
-            for round_number in range(1, self.rounds + 1):
+
+            def run(prepared: Sequence[PreparedExample]) -> int:
+                batch = task.collate(prepared, self.examples.reader, model.device)
+                places = [p.index for p in prepared]
+                orders = [np.random.default_rng([self.seed, rounds, i]).permutation(len(players)) for i in places]
+                inputs, losses = {**batch.inputs, **task.arguments(model)}, partial(task.losses, batch=batch)
+                rows = [len(p.rows) for p in prepared]
+                totals[places] += shapley_values(network, inputs, losses, rows, orders, players)
+                return len(prepared)
+
+            in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
+            for rounds in range(1, self.rounds + 1):
                 for prepared in self.examples.batches(self.batch_tokens or WHOLE):
-                    batch = task.collate(prepared, self.examples.reader, model.device)
-                    orders = [
-                        np.random.default_rng([self.seed, round_number, p.index]).permutation(len(players))
-                        for p in prepared
-                    ]
-                    totals[[p.index for p in prepared]] += shapley_values(
-                        network,
-                        {**batch.inputs, **task.arguments(model)},
-                        partial(_losses_of, task, batch),
-                        [len(p.rows) for p in prepared],
-                        orders,
-                        players,
-                    )
-                    if round_number == 1:
-                        self.progress(len(prepared))
-                values = totals.mean(0) / round_number
-                errors = totals.std(0, ddof=1) / round_number / np.sqrt(n) if n > 1 else np.full(len(players), np.nan)
+                    done = in_parts(prepared)
+                    self.progress(done if rounds == 1 else 0)
+                values = totals.mean(0) / rounds
+                errors = totals.std(0, ddof=1) / rounds / np.sqrt(n) if n > 1 else np.full(len(players), np.nan)
                 if errors.max() <= PRECISE * np.abs(values).max():
                     break
         return dict(zip(players, values.tolist(), strict=True)), dict(zip(players, errors.tolist(), strict=True))
-
-
-def _losses_of(task: Task, batch: TaskBatch, outputs: Any) -> Tensor:
-    return task.losses(outputs, batch)
 
 
 _TARGETS: dict[HeadKind, type[targets.Target]] = {

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from headlens.replay.replacement import HeadMeans
 from headlens.runs.processes import ALONE, Processes
 from headlens.statistics.seeding import generator_of
 from headlens.tasks.evaluation import token_count
-from headlens.tasks.task import PreparedExample, Task
+from headlens.tasks.task import PreparedExample
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 
 EPOCHS = 10  # in which constants are fitted
@@ -160,15 +159,11 @@ def _constants_of(network: PreTrainedModel, examples: Examples, seed: int) -> di
         np.random.default_rng([seed, epoch]).shuffle(prepared)
         for batch in replace(examples, prepared=tuple(prepared)).batches(_TOKENS):
             collated = task.collate(batch, examples.reader, network.device)
-            losses = partial(_losses, task, collated)
+            losses = partial(task.losses, batch=collated)
             inputs = {**collated.inputs, **task.arguments(network)}
             yield inputs, [len(p.rows) for p in batch], losses, batch_tokens(network, collated.inputs)
 
     return optimal_constants(network, means, batches, EPOCHS, seed)
-
-
-def _losses(task: Task, batch: Any, outputs: Any) -> Tensor:
-    return task.losses(outputs, batch)
 
 
 def mean_outputs(

@@ -84,7 +84,7 @@ def test_shapley_values_of_examples_with_several_rows(wordpiece_tokenizer: PreTr
     """They add up to what the loss grows by when all heads go, and do not depend on the batch."""
     model, examples = classifier(wordpiece_tokenizer, "BertModel", 5, "swag")
     heads = [h for s in find_sites(model) for h in s.heads]
-    found = [ShapleyEstimator(model, examples, tokens, seed=3)(frozenset()) for tokens in (1, None)]
+    found = [ShapleyEstimator(model, examples, tokens, print, seed=3)(frozenset()) for tokens in (1, None)]
     assert found[0] == pytest.approx(found[1], abs=1e-12)
     grows = losses(model, examples, dict.fromkeys(heads, 0.0)) - losses(model, examples, {})
     assert sum(found[0].values()) == pytest.approx(grows.mean(), abs=1e-12)
@@ -94,12 +94,12 @@ def test_rounds_end_where_values_are_precise(
     wordpiece_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, examples = classifier(wordpiece_tokenizer, "BertModel", 4)
-    one = ShapleyEstimator(model, examples, None, seed=0, rounds=1)
-    three = ShapleyEstimator(model, examples, None, seed=0, rounds=3)
+    one = ShapleyEstimator(model, examples, None, print, seed=0, rounds=1)
+    three = ShapleyEstimator(model, examples, None, print, seed=0, rounds=3)
     assert one(frozenset()) != three(frozenset())
     assert all(error > 0 for error in three.errors(frozenset()).values())
     monkeypatch.setattr("headlens.analyses.ablate.scorers.PRECISE", 1e9)
-    enough = ShapleyEstimator(model, examples, None, seed=0, rounds=3)
+    enough = ShapleyEstimator(model, examples, None, print, seed=0, rounds=3)
     assert enough(frozenset()) == one(frozenset())
 
 
