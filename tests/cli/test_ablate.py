@@ -381,6 +381,8 @@ def test_the_model_it_is_about_may_be_named_twice(run: Callable[..., Any], judge
     done = run("--no-figures", models=(judge, judge))
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
+    assert not Path("run/smoothness.csv").exists(), "changes of models that guess are chance"
+    assert " ".join(done.out.split()).count("its changes are not looked at for smoothness, as it has no verdicts") == 2
     first, second = (own.drop(columns="model").reset_index(drop=True) for _, own in rows.groupby("model", sort=False))
     pd.testing.assert_frame_equal(first, second)
 
@@ -641,3 +643,11 @@ def test_heads_on_changed_texts(run: Callable[..., Any]) -> None:
     assert (refused.code, "--pairs has" in refused.err) == (2, True)
     assert run("--mode", "counterfactual", "--overwrite").code == 2
     assert run("--pairs", "changed.tsv", "--overwrite").code == 2
+
+
+def test_the_head_of_a_classifier_is_said_to_be_unused_by_embeddings(headlens: Headlens, judge: str) -> None:
+    done = headlens("ablate", judge, "--limit", 6, "--replicates", 20, "--out", "run", "--no-figures")
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert "paraphrase compares mean hidden states: the head of BertForSequenceClassification is not used" in said
+    assert "examples, fewer than 30: too few to tell which heads the task needs most" in said

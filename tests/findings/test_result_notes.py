@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.findings.result_notes import cluster_notes, reading_notes, record_notes, without_advice
+from headlens.findings.result_notes import cluster_notes, few_example_notes, reading_notes, record_notes, without_advice
 from headlens.findings.verdicts import skill_first
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
@@ -148,6 +148,21 @@ def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:
         "differ in length or in words they share."
     )
     assert record_notes(task, records)[1:] == [worse, "The model gives the same answer to all examples."]
+
+
+@pytest.mark.parametrize(
+    ("examples", "evaluated", "told"),
+    [
+        (29, None, "29 examples, fewer than 30"),
+        (30, None, ""),
+        (40, 12, "12 examples for pruned models, fewer than 30"),
+    ],
+)
+def test_few_examples_are_told_also_where_few_are_left(examples: int, evaluated: int | None, told: str) -> None:
+    part = None if evaluated is None else np.arange(examples) < evaluated
+    notes = few_example_notes(examples, part)
+    assert len(notes) == bool(told)
+    assert all(note.startswith(told) for note in notes)
 
 
 def test_choices_are_counted_by_the_length_of_candidates() -> None:
