@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -146,10 +147,19 @@ def beyond_tokens(options: TextOptions) -> list[str]:
     return [f"label smoothing {smoothing:g}"] * (smoothing > 0) + ["next sentences"] * options.next_sentence
 
 
-def even_loss(loaded: LoadedModel) -> float:
-    """The loss of `evaluation` where every token of the vocabulary is as likely; NaN where no head tells how many."""
-    head = loaded.model.get_output_embeddings()
-    return math.nan if head is None else math.log(len(head.weight))
+def chance_loss(data: TrainingData, batch_tokens: int) -> float:
+    """The lowest loss of `evaluation` without reading: that of predicting every token by its frequency there, in nats.
+
+    Args:
+        data: held out.
+        batch_tokens: as `evaluation` has it.
+    """
+    counts: Counter[int] = Counter()
+    for indices in epoch_batches(data.lengths, batch_tokens, 0, 0):
+        labels = data.batch(indices, 0)["labels"]
+        counts.update(labels[labels != IGNORED].tolist())
+    shares = [count / counts.total() for count in counts.values()]
+    return -sum(share * math.log(share) for share in shares)
 
 
 def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:

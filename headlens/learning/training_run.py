@@ -151,7 +151,7 @@ def fit(
     main: str = "loss",
     *,
     higher_is_better: bool = False,
-    even: float = math.nan,
+    chance: float = math.nan,
 ) -> tuple[TrainingState, int | None, list[str]]:
     """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any.
 
@@ -162,7 +162,7 @@ def fit(
         data: examples.
         main: the metric by which one evaluation is better than another.
         higher_is_better: whether it should be large.
-        even: what guessing evenly gives of the main metric, to compare with; NaN if that is not known.
+        chance: the main metric of the best guesses made without reading; NaN if that is not known.
 
     Returns:
         Where training stands, the update of those weights if they are of an evaluation, and notes.
@@ -182,19 +182,19 @@ def fit(
     if not state.evaluations:
         return state, None, []
     load_model(network, best / _BEST)
-    saved, note = checkpoint_note(state.evaluations, main, higher_is_better=higher_is_better, even=even)
+    saved, note = checkpoint_note(state.evaluations, main, higher_is_better=higher_is_better, chance=chance)
     return state, saved, [note]
 
 
 def checkpoint_note(
-    evaluations: Sequence[Mapping[str, float]], main: str, *, higher_is_better: bool = False, even: float = math.nan
+    evaluations: Sequence[Mapping[str, float]], main: str, *, higher_is_better: bool = False, chance: float = math.nan
 ) -> tuple[int, str]:
     """Returns the update whose weights were kept, the first of those that are equally good, and what to say of it."""
     scores = [score(evaluation, main, higher_is_better=higher_is_better) for evaluation in evaluations]
     equal, evaluation = scores.count(max(scores)), evaluations[scores.index(max(scores))]
     one = "the one" if equal == 1 else f"the first of {equal}"
     which = f"{'highest' if higher_is_better else 'lowest'} held-out {main} ({number_text(evaluation[main])})"
-    than = "" if math.isnan(even) else f"; guessing evenly has {number_text(even)}"
+    than = "" if math.isnan(chance) else f"; chance level, predicting by frequency, {number_text(chance)}"
     note = f"The checkpoint is that of update {int(evaluation['step'])}, {one} with the {which}{than}."
     if len(evaluations) > 1:
         note += (

@@ -58,26 +58,25 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
 
-def chance_label(level: float, ends: tuple[float, float], name: str = CHANCE_LABEL) -> str:
+def chance_label(level: float, ends: tuple[float, float]) -> str:
     """Returns what legends call the line of what guessing gives, with the number where the axis ends before it."""
     if ends[0] <= level <= ends[1]:
-        return name
+        return CHANCE_LABEL
     side = "below" if level < ends[0] else "above"
-    return "" if np.isnan(level) else f"{name} {level:.3g} ({side} the axis)".replace("-", "−")
+    return "" if np.isnan(level) else f"{CHANCE_LABEL} {level:.3g} ({side} the axis)".replace("-", "−")
 
 
-def draw_chance(axes: Axes, level: float, name: str = CHANCE_LABEL) -> None:
+def draw_chance(axes: Axes, level: float) -> None:
     """Draws a dotted line at what guessing gives; far from all values it would take their room, and has a number.
 
     Args:
         axes: with their final limits.
         level: NaN where it is not known.
-        name: what the legend calls it.
     """
-    label = chance_label(level, axes.get_ylim(), name)
+    label = chance_label(level, axes.get_ylim())
     # Heavier than the dashes of another level, that it is seen on them.
     looks: dict[str, Any] = {"color": INK, "linewidth": 1.6, "linestyle": (0, (1, 3)), "label": label, "zorder": 1}
-    if label == name:
+    if label == CHANCE_LABEL:
         axes.axhline(level, **looks)
     elif label:
         axes.plot([], [], **looks)

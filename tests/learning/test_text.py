@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.learning.new_models import marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
 from headlens.learning.objectives import IGNORED, MaskedTokenLoss
+from headlens.learning.text_training import chance_loss, evaluation
 from headlens.learning.training_text import CausalText, MaskedText, read_blocks, read_pairs, read_stream
 
 TEXTS = [example.source.text for example in demo_corpus()]
@@ -157,3 +159,27 @@ def test_models_by_name(pieces: PreTrainedTokenizerBase, marian: PreTrainedToken
         masked_model("bert-huge", pieces, 64, 0)
     with pytest.raises(OptionError, match="new:marian-small"):
         translation_model("bert-tiny", marian, 64, 0)
+
+
+class Constant(torch.nn.Module):
+    """A model that predicts every token by the same numbers, whatever it reads."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(logits)
+
+    def forward(self, input_ids: torch.Tensor, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.logits.expand(*input_ids.shape, -1))
+
+
+def test_the_chance_level_of_a_text_is_its_best_constant_prediction() -> None:
+    blocks = [np.array([1, 5, 5, 6, 5, 7]), np.array([1, 6, 6, 5])]
+    data = CausalText(blocks)
+    counts = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 3.0, 1.0])  # the first token of a block is not predicted
+    best = Constant((counts / counts.sum()).log().clamp_min(-40))
+    level = chance_loss(data, 64)
+    with torch.no_grad():
+        assert evaluation(data, 64)(best)["loss"] == pytest.approx(level, rel=1e-6)
+        for shift in torch.eye(8)[5:]:
+            assert evaluation(data, 64)(Constant(best.logits + 0.1 * shift))["loss"] > level
+    assert chance_loss(CausalText([np.array([1, 5, 5])]), 64) == 0

@@ -183,7 +183,7 @@ def _write(
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
-    curve = facts["checkpoint"], facts.get("even_loss", math.nan), facts[ONLY_TRAINING]
+    curve = facts["checkpoint"], facts.get("chance_loss", math.nan), facts[ONLY_TRAINING]
     write_training(run, state, measured, (model, data), curve, figures=request.figures)
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
@@ -243,9 +243,9 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
                 unknown = text_training.unknown_text_notes(loaded, data, corpus.name)
                 held_out = None if dev is None else text_training.read_data(loaded, dev, text, training.seed)
             evaluate = None if held_out is None else text_training.evaluation(held_out, training.batch_tokens)
-            even = text_training.even_loss(loaded)
+            chance = math.nan if held_out is None else text_training.chance_loss(held_out, training.batch_tokens)
             trainer = Trainer(training, text_training.objective_of(text), evaluate)
-            state, saved, notes = fit(run, trainer, loaded.model, data, even=even)
+            state, saved, notes = fit(run, trainer, loaded.model, data, chance=chance)
             if isinstance(data, ParallelText) and data.left_out:
                 longest = text_training.block_length(loaded, text.longest)
                 left_out = f"{counted(data.left_out, 'pair')} {were(data.left_out)} left out"
@@ -258,7 +258,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
         task = {"task": vars(translation)} if request.bleu else {}
         facts: dict[str, Any] = {"corpus": asdict(summary), **task, "checkpoint": saved}
-        facts |= {"even_loss": even} if math.isfinite(even) else {}
+        facts |= {"chance_loss": chance} if math.isfinite(chance) else {}
         facts[ONLY_TRAINING] = [*text_training.beyond_tokens(text), *_dropout(loaded.model)]
         return _write(request, run, loaded, state, measured, notes, facts)
 
@@ -316,7 +316,7 @@ def write_training(
     """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
 
     The curve is named after the model and what it learns from; the update whose weights were saved, the loss of
-    guessing evenly, and what the loss in training alone has are given for it.
+    predicting by frequency, and what the loss in training alone has are given for it.
     """
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):

@@ -43,7 +43,7 @@ def training_curve(
     model: str = "",
     data: str = "",
     saved: int | None = None,
-    even: float = math.nan,
+    chance: float = math.nan,
     only_training: Sequence[str] = (),
 ) -> Figure | None:
     """The loss in training, and that of the evaluations, by update.
@@ -54,7 +54,8 @@ def training_curve(
         model: its name, for the title.
         data: name of what it learns from, for the title.
         saved: the update whose weights were saved, if they are those of an evaluation.
-        even: the loss of guessing evenly, NaN where that is not known; left out where it would take most of the room.
+        chance: the loss of predicting by frequency, NaN where that is not known; a number where it would take most of
+            the room.
         only_training: what the loss in training has and that of the evaluations has not, such as dropout.
 
     Returns:
@@ -86,9 +87,9 @@ def training_curve(
     if saved is not None:
         axes.axvline(saved, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint")
     bottom, top = axes.get_ylim()
-    if abs(even - np.clip(even, bottom, top)) <= top - bottom:
-        axes.set_ylim(min(bottom, even - 0.05 * (top - bottom)), max(top, even + 0.05 * (top - bottom)))
-    draw_chance(axes, even, "guessing evenly")
+    if abs(chance - np.clip(chance, bottom, top)) <= top - bottom:
+        axes.set_ylim(min(bottom, chance - 0.05 * (top - bottom)), max(top, chance + 0.05 * (top - bottom)))
+    draw_chance(axes, chance)
     low, high = axes.get_xlim()
     if high - low < 2:  # whole numbers need room
         axes.set_xlim((low + high) / 2 - 1, (low + high) / 2 + 1)
@@ -102,8 +103,8 @@ def _draw(run: RecordedRun) -> Figures:
         evaluations = run.tables.get("evaluations", pd.DataFrame())
         step = run.record.get("checkpoint")
         saved = step if isinstance(step, int) else None  # runs of earlier versions do not say
-        even = run.record.get("even_loss")
-        levels = saved, even if isinstance(even, float) else math.nan
+        chance = run.record.get("chance_loss")  # earlier runs have the loss of guessing evenly, which is another thing
+        levels = saved, chance if isinstance(chance, float) else math.nan
         only_training = (
             [str(name) for name in record] if isinstance(record := run.record.get(ONLY_TRAINING), list) else []
         )

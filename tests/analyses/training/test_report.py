@@ -113,15 +113,15 @@ def test_updates_are_whole_numbers_and_the_saved_one_is_marked(
 def test_the_loss_of_guessing_is_a_line_where_it_is_near(even: float, drawn: bool) -> None:
     """A loss that falls may still be worse than that of guessing."""
     run = recorded(log=LOG, evaluations=HELD)
-    run.record["even_loss"] = even  # type: ignore[index]
-    for figure in (training_curve(LOG, HELD, even=even), dict(REPORT.figures(run))["training"]):
+    run.record["chance_loss"] = even  # type: ignore[index]
+    for figure in (training_curve(LOG, HELD, chance=even), dict(REPORT.figures(run))["training"]):
         assert figure is not None
-        levels = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == "guessing evenly"]
+        levels = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == "chance level"]
         assert levels == [even] * drawn
         low, high = figure.axes[0].get_ylim()
         assert (low < even < high) == drawn
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
-        assert ("guessing evenly 40 (above the axis)" in labels) == (even == 40.0)
+        assert ("chance level 40 (above the axis)" in labels) == (even == 40.0)
 
 
 def test_a_single_point_can_be_seen() -> None:
