@@ -214,7 +214,8 @@ _CAPTIONS = {
     "offsets": Caption(
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
-        "each distance. The cells at the ends include everything farther than 8 tokens. A single bright cell marks a "
+        "each distance. The cells at the ends add up everything farther than 8 tokens: in long sentences they are bright "
+        "for heads without any preference, too. A single bright cell in between marks a "
         "positional head; without one, no fixed distance says where a head points. Dotted: later tokens, which causal "
         f"heads cannot see. {_TIES}",
     ),
