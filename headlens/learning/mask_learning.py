@@ -34,7 +34,7 @@ from headlens.files import atomic_path, output_errors
 from headlens.interventions.edited_model import EditedModel
 from headlens.learning.hyperparameters import TrainingOptions, penalized_rate
 from headlens.learning.penalized_training import PenalizedObjective, frozen_copy, thaw, train_penalized
-from headlens.learning.sweep import MODELS, forget
+from headlens.learning.sweep import MODELS
 from headlens.learning.training_set import TrainingCallbacks, TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.options import PenaltyKind
@@ -43,6 +43,8 @@ from headlens.tables.table_schema import TableSchema
 from headlens.tasks.task import Task
 
 MASKS = "masks"  # folder of the mask files
+# Masks and models of an earlier sweep in a run folder, whose penalties may have been others.
+EARLIER_MASKS = [f"{part}/{name}" for part in (MASKS, MODELS) for name in ("penalty-*", "degrees_*", UNMASKED)]
 
 
 @dataclass(frozen=True)
@@ -345,12 +347,6 @@ class LearnedMask:
         common: dict[str, Any] = {"mask": self.file.name, "diagonal": self.file.diagonal, "n": self.file.length}
         frame = pd.DataFrame(rows).assign(**common)[columns]
         return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "offset") if name in columns})
-
-
-def forget_masks(folder: Path) -> None:
-    """Remove masks and models of an earlier sweep in a run folder, see `forget`."""
-    names = ("penalty-*", "degrees_*", UNMASKED)
-    forget(folder, *(f"{part}/{name}" for part in (MASKS, MODELS) for name in names))
 
 
 def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> None:

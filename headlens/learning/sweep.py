@@ -15,7 +15,7 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.errors import ResumeError, read_errors
-from headlens.files import atomic_path, output_errors
+from headlens.files import atomic_path
 from headlens.findings.result_notes import cluster_notes, left_out_notes
 from headlens.findings.verdicts import UNCORRECTED, margin_of
 from headlens.learning.hyperparameters import TrainingOptions
@@ -221,17 +221,6 @@ def compared_with(
     compared = dict(zip(COMPARED, values, strict=True))
     silent = baseline.lacks_skill or (task.constant(theirs, metric) and task.constant(records, metric))
     return compared | dict.fromkeys(UNCORRECTED, np.nan) if silent else compared
-
-
-def forget(folder: Path, *patterns: str) -> None:
-    """Remove masks and models of an earlier sweep in a run folder, whose penalties may have been others.
-
-    Raises:
-        OutputError: if they cannot be removed.
-    """
-    with output_errors(folder):
-        for place in [place for pattern in patterns for place in folder.glob(pattern)]:
-            shutil.rmtree(place)
 
 
 def run_name(strength: float) -> str:

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -112,10 +112,12 @@ class RunFolder:
 
     Used as `with RunFolder.create(...) as run:`; leaving the block closes the run: `finished`, or
     `interrupted` after Ctrl-C, or `failed` after any other exception. What was written by then stays, and so does
-    what lies in the folder `KEPT`, until a resumed run has finished.
+    what lies in the folder `KEPT`, until a resumed run has finished. A run that is overwritten is set aside until the
+    new one has something to show, and is back as it was if that fails before.
     """
 
     KEPT: ClassVar[str] = ".resume"
+    OVERWRITTEN: ClassVar[str] = ".overwritten"
 
     def __init__(self, path: Path, *, command: str, model: str) -> None:
         self.path = path
@@ -124,6 +126,7 @@ class RunFolder:
         self._models: list[SharedKeys] = []
         self._lock = FolderLock(path)
         self._created: list[Path] = []  # folders that this run made, the innermost first
+        self._overwrites = False
         self._start = time.monotonic()
 
     @classmethod
@@ -136,7 +139,7 @@ class RunFolder:
             path: the folder; None for `runs/<command>-<model>-<YYYYmmdd-HHMMSS>`.
             command: name of the command that runs.
             model: the model's id or folder, as given.
-            overwrite: take a folder with another run too; the files which that run lists are removed.
+            overwrite: take a folder with another run too; the files which that run lists are replaced.
             resume: go on with the run there, which was interrupted.
 
         Raises:
@@ -151,14 +154,15 @@ class RunFolder:
             Path(default_name(command, model) if path is None else path), is_new=path is None
         )
         run = cls(folder, command=command, model=model)
-        run._created = created
+        run._created, run._overwrites = created, overwrite
         run._lock.acquire()
         try:
             _remove_leftovers(folder)
             if resume:
                 run._continue()
             else:
-                _clear(folder, overwrite=overwrite)
+                run._restore_overwritten()  # where a process was killed before it had anything of its own
+                run._set_aside(_files_to_replace(folder, overwrite=overwrite))
         except BaseException:
             run._lock.release()
             raise
@@ -274,6 +278,7 @@ class RunFolder:
             self._write()
             if status == "finished":
                 shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
+                shutil.rmtree(self.path / self.OVERWRITTEN, ignore_errors=True)
         finally:
             self._lock.release()
 
@@ -289,6 +294,10 @@ class RunFolder:
             return
         # The error that ended the run matters more than one with its record (a full disk makes both).
         with contextlib.suppress(OutputError):
+            if self._restore_overwritten():
+                self._lock.release()
+                problem.add_note(f"The earlier run in {self.path} is as it was.")
+                return
             if self._created and not self._keeps_something():
                 self._remove_empty()
                 return
@@ -329,7 +338,38 @@ class RunFolder:
             raise ValueError(f"{name!r} is not a plain file name")
         return self.path / below / name
 
+    def set_aside(self, *patterns: str) -> None:
+        """Moves what belongs to a run that is overwritten out of the way, see `OVERWRITTEN`; without one nothing is done.
+
+        Args:
+            patterns: of files and folders below this one, for `Path.glob`.
+
+        Raises:
+            OutputError: if they cannot be moved.
+        """
+        if self._overwrites:
+            self._set_aside([place for pattern in patterns for place in self.path.glob(pattern)])
+
+    def _set_aside(self, places: Iterable[Path]) -> None:
+        root = self.path.resolve()
+        with output_errors(self.path):
+            for place in map(Path.resolve, places):
+                # A run.json may come from anywhere: never follow it out of the folder.
+                if place.is_relative_to(root):
+                    _move(place, root, root / self.OVERWRITTEN)
+
+    def _restore_overwritten(self) -> bool:
+        """Puts the run that was to be overwritten back where this one has nothing to show; True if there was one."""
+        aside = self.path / self.OVERWRITTEN
+        if not aside.is_dir() or self._keeps_something():
+            shutil.rmtree(aside, ignore_errors=True)
+            return False
+        with output_errors(self.path):
+            _move(aside, aside, self.path)
+        return True
+
     def _add(self, path: Path) -> Path:
+        shutil.rmtree(self.path / self.OVERWRITTEN, ignore_errors=True)
         name = path.relative_to(self.path).as_posix()
         if name not in self._record["files"]:
             self._record["files"].append(name)
@@ -406,8 +446,8 @@ def _remove_leftovers(folder: Path) -> None:
             path.unlink()
 
 
-def _clear(folder: Path, *, overwrite: bool) -> None:
-    """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
+def _files_to_replace(folder: Path, *, overwrite: bool) -> list[Path]:
+    """The files of the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
     known, salvaged = read_run(folder), salvaged_files(folder)
     record = known or {}
     command = record.get("command", "headlens")
@@ -415,8 +455,9 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
         message = f"{folder} holds a {RUN_FILE} that headlens did not write."
         advice = "Name another folder with --out."
     elif overwrite:
-        _remove(folder, salvaged if known is None else record.get("files", []))
-        return
+        names = salvaged if known is None else record.get("files", [])
+        listed = [folder / name for name in (*names, RUN_FILE)]
+        return [*filter(Path.is_file, listed), folder / RunFolder.KEPT]
     elif record.get("status") == "finished":
         message = f"{folder} holds a finished run of {command}."
         advice = "Name another folder with --out, or give --overwrite to replace it."
@@ -428,16 +469,15 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
         again = shlex.join(["headlens", command, "--resume", str(folder)])
         advice = f"Resume it: {again}; or replace it with --overwrite."
     else:
-        return
+        return []
     raise OutputError(message, advice)
 
 
-def _remove(folder: Path, names: list[str]) -> None:
-    root = folder.resolve()
-    with output_errors(folder):
-        for path in ((folder / name).resolve() for name in names):
-            # A run.json may come from anywhere: never follow it out of the folder.
-            if path.is_relative_to(root) and path.is_file():
-                path.unlink()
-        (folder / RUN_FILE).unlink(missing_ok=True)
-    shutil.rmtree(folder / RunFolder.KEPT, ignore_errors=True)
+def _move(place: Path, origin: Path, target: Path) -> None:
+    """Moves a file, or the files of a folder, from below one folder to the same places below another."""
+    for file in [path for path in (place, *place.rglob("*")) if path.is_file()]:
+        moved = target / file.relative_to(origin)
+        moved.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(moved)
+    if place.is_dir():
+        shutil.rmtree(place)

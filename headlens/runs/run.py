@@ -77,6 +77,11 @@ class Run:
         assert self.folder is not None
         return self.folder.file(name)
 
+    def set_aside(self, *patterns: str) -> None:
+        """Moves files of a run that is overwritten out of the way, as `RunFolder.set_aside` does."""
+        if self.folder is not None:
+            self.folder.set_aside(*patterns)
+
     def kept(self, name: str) -> Path:
         """Returns the path of a file that is kept until the run has finished."""
         return self.path / RunFolder.KEPT / name

@@ -189,6 +189,22 @@ def test_a_resumed_run_takes_no_other_options(headlens: Headlens, tiny_bert: Pat
     assert "limit was 20 and is 10" in refused.err
 
 
+def test_an_error_in_what_is_read_does_not_cost_the_earlier_run(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("attend", tiny_bert, "A sentence.", "--out", "run", "--quiet").code == 0
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    Path("bad.tsv").write_text("sentence\tlabel\nGood.\n")
+    for command in (
+        ("classify", tiny_bert, "--corpus", "absent.conllu"),
+        ("classify", "absent-model"),
+        ("ablate", tiny_bert, "--task", "sst2", "--data", "bad.tsv"),
+        ("prune", tiny_bert, "--task", "sst2", "--data", "bad.tsv", "--dev-data", "bad.tsv"),
+        ("train", "new:bert-tiny", "--corpus", "bad.tsv", "--validation", "absent.txt"),
+    ):
+        refused = headlens(*command, "--out", "run", "--overwrite", "--quiet")
+        assert refused.code == 2, command
+        assert {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()} == before, command
+
+
 # --- several processes
 
 

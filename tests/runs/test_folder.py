@@ -151,6 +151,91 @@ def test_overwrite_removes_what_the_old_run_lists_and_nothing_else(tmp_path: Pat
     assert (tmp_path / "outside.txt").read_text() == "mine"
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def earlier_run(folder: Path) -> dict[str, bytes]:
+    """A finished run with a table, a figure and a model, and a file of somebody else; what its files hold."""
+    with new_run(folder) as run:
+        run.start({"arguments": {"limit": 5}})
+        run.table("heads", TABLE)
+        run.figure("mass", Figure(), ["png"])
+    (folder / "models" / "penalty-1").mkdir(parents=True)
+    (folder / "models" / "penalty-1" / "config.json").write_text("{}")
+    (folder / "notes.txt").write_text("mine")
+    return contents(folder)
+
+
+@pytest.mark.parametrize("problem", [OutputError("no data", "Name some."), Interrupted(signal.SIGINT), KeyError("x")])
+def test_a_run_that_was_to_be_overwritten_is_back_where_the_new_one_fails_early(
+    tmp_path: Path, problem: BaseException
+) -> None:
+    before = earlier_run(tmp_path)
+
+    def work() -> None:
+        with new_run(tmp_path, overwrite=True) as run:
+            run.start({"arguments": {"limit": 6}})
+            run.set_aside("models/penalty-*")
+            assert not (tmp_path / "heads.csv").exists()
+            assert not (tmp_path / "models" / "penalty-1").exists()
+            raise problem
+
+    with pytest.raises(type(problem)) as stop:
+        work()
+    assert contents(tmp_path) == before
+    assert stop.value.__notes__ == [f"The earlier run in {tmp_path} is as it was."]
+
+
+def test_a_run_that_has_something_to_show_replaces_the_earlier_one_even_if_it_fails(tmp_path: Path) -> None:
+    earlier_run(tmp_path)
+
+    def work() -> None:
+        with new_run(tmp_path, overwrite=True) as run:
+            run.start({"arguments": {"limit": 6}})
+            run.set_aside("models/penalty-*")
+            run.table("new", TABLE)
+            raise OutputError("no data", "Name some.")
+
+    with pytest.raises(OutputError):
+        work()
+    assert sorted(contents(tmp_path)) == ["new.csv", "notes.txt", "run.json"]
+    assert record(tmp_path)["status"] == "failed"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_a_killed_process_was_overwriting_is_not_lost(tmp_path: Path, overwrite: bool, kept: bool) -> None:
+    before = earlier_run(tmp_path)
+    killed = new_run(tmp_path, overwrite=True)
+    killed.start({"arguments": {"limit": 6}})
+    if kept:
+        (tmp_path / RunFolder.KEPT).mkdir()
+        (tmp_path / RunFolder.KEPT / "pass.npz").write_bytes(b"sums")
+    killed._lock.release()
+    if kept:
+        with resumed(tmp_path) as run:
+            run.start({"arguments": {"limit": 6}})
+            run.table("new", TABLE)
+        assert "new.csv" in contents(tmp_path)
+        assert "heads.csv" not in contents(tmp_path)
+    elif overwrite:
+        with pytest.raises(KeyError), new_run(tmp_path, overwrite=True):
+            raise KeyError
+        assert contents(tmp_path) == before
+    else:
+        with pytest.raises(OutputError, match="holds a finished run of classify"):
+            new_run(tmp_path)
+        assert contents(tmp_path) == before
+
+
+def test_models_are_set_aside_only_where_a_run_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "models" / "penalty-1").mkdir(parents=True)
+    with new_run(tmp_path) as run:
+        run.set_aside("models/penalty-*")
+    assert (tmp_path / "models" / "penalty-1").is_dir()
+
+
 @pytest.mark.parametrize("content", ['{"status": "interrupted"}', '{"status": "failed"}', "half a fi", "[]"])
 def test_an_unfinished_run_may_be_written_again(tmp_path: Path, content: str) -> None:
     (tmp_path / "run.json").write_text(content)

@@ -12,7 +12,7 @@ from headlens.analyses.dam.sweep import DamSweep
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.errors import counted
-from headlens.learning.mask_learning import MASKS, forget_masks, load_mask, made_mask
+from headlens.learning.mask_learning import EARLIER_MASKS, MASKS, load_mask, made_mask
 from headlens.learning.new_models import PREFIX, is_new
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
 from headlens.learning.sweep import SweepRun, notes_once
@@ -34,8 +34,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
     """
     offline, seed = request.model_options.offline, request.training.seed
     with open_run("train-dam", request.model.removeprefix(PREFIX), request, reporter) as run:
-        if request.place.overwrite and run.writes:
-            forget_masks(run.path)
+        run.set_aside(*EARLIER_MASKS)
         loaded = _loaded(request, run)
         longest = block_length(loaded, request.dam.longest)
         request = replace(request, dam=replace(request.dam, longest=longest))

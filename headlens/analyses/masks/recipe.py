@@ -18,9 +18,9 @@ from headlens.attention_masks.attention_mask import FILE, PatternMask
 from headlens.attention_masks.named_masks import FULL_ATTENTION, TextGraph, Zeroable, ZeroedScores, parse_named_mask
 from headlens.attention_masks.patterns import Pattern, count_masked
 from headlens.errors import OptionError, counted
-from headlens.learning.mask_learning import forget_masks
+from headlens.learning.mask_learning import EARLIER_MASKS
 from headlens.learning.open_training_set import OpenedTraining, open_training_set, read_further
-from headlens.learning.sweep import SweepRun, forget
+from headlens.learning.sweep import SweepRun
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
 from headlens.tables.mask_tables import SPARSITY
@@ -96,9 +96,7 @@ def _trained(
     request: MasksRequest, study: StudyRequest, run: Run
 ) -> tuple[dict[str, pd.DataFrame], list[str], dict[str, Any]]:
     """The tables of what was trained, what to know about them, and what run.json says of the model."""
-    if request.place.overwrite and run.writes:
-        forget_masks(run.path)
-        forget(run.path, f"{PREDICTIONS}/*")
+    run.set_aside(*EARLIER_MASKS, f"{PREDICTIONS}/*")
     offline, data = study.model_options.offline, study.training_set.data
     further = read_further(study.also_on, data, offline=offline)
     test_sets = read_test_sets(study.predict, data, offline=offline)

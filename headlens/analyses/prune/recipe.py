@@ -22,7 +22,7 @@ from headlens.interventions.hard_concrete import HardConcrete
 from headlens.learning.gate_options import GateOptions
 from headlens.learning.hyperparameters import TrainingOptions, learning_rate
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
-from headlens.learning.sweep import MODELS, SweepRun, forget, notes_once
+from headlens.learning.sweep import MODELS, SweepRun, notes_once
 from headlens.learning.training_set import TrainingCallbacks
 from headlens.roles.head_roles import Frequencies
 from headlens.roles.role_options import Thresholds
@@ -59,8 +59,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
     """
     offline = request.model_options.offline
     with open_run("prune", request.model, request, reporter) as run:
-        if request.place.overwrite and run.writes:
-            forget(run.path, f"{MODELS}/penalty-*", f"{MODELS}/{UNPRUNED}-scratch")
+        run.set_aside(f"{MODELS}/penalty-*", f"{MODELS}/{UNPRUNED}-scratch")
         roles, given = open_roles(request), request.roles
         files = {"roles-corpus": given.roles_corpus, "roles-target": given.roles_target, "frequency": given.frequency}
         run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
