@@ -339,7 +339,7 @@ class RunFolder:
         return self.path / below / name
 
     def set_aside(self, *patterns: str) -> None:
-        """Moves what belongs to a run that is overwritten out of the way, see `OVERWRITTEN`; without one nothing is done.
+        """Moves what belongs to a run that is overwritten away, see `OVERWRITTEN`; without one nothing is done.
 
         Args:
             patterns: of files and folders below this one, for `Path.glob`.
