@@ -13,7 +13,7 @@ from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView, NullView
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import NULL, Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_interval
 from headlens.metrics.reductions import count
@@ -109,7 +109,10 @@ class Positions(Metric):
         """Rows of positions.csv: one per head and offset."""
         counts = sums["count"]
         offsets = np.broadcast_to(np.array(OFFSETS, dtype=object), counts.shape)
-        return {"offset": offsets, "count": counts, "share": ratio(counts, counts.sum(1, keepdims=True))}
+        columns = {"offset": offsets, "count": counts, "share": ratio(counts, counts.sum(1, keepdims=True))}
+        if (even := sums.get(f"{NULL}count")) is not None:
+            columns["share_null"] = np.broadcast_to(ratio(even, even.sum(1, keepdims=True)), counts.shape)
+        return columns
 
 
 def positional(counts: Array) -> tuple[Array, Array, Array]:

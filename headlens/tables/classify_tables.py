@@ -80,6 +80,12 @@ POSITIONS = TableSchema(
         _OFFSET.but(words=offsets_to(REACH)),
         count("count", "Queries whose most attended token is there.", "tokens", optional=True),
         number("share", "The same as a share of the queries.", "share of tokens"),
+        number(
+            "share_null",
+            "What a head with uniform attention has; ties count as what is expected of them.",
+            "share of tokens",
+            optional=True,
+        ),
     ),
     (*shared.HEAD_IDENTITY, "offset"),
 )

@@ -28,7 +28,7 @@ HEADS = [
     *("positional_offset", "positional_share", "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self"),
     *("to_prev", "to_next", "distance", "rare_top1", "rare_top2", "rare_chance", "relevance", "role", "roles"),
 ]
-POSITIONS = ["model", "stack", "layer", "head", "offset", "count", "share"]
+POSITIONS = ["model", "stack", "layer", "head", "offset", "count", "share", "share_null"]
 SYNTAX = [
     *("model", "stack", "layer", "head", "relation", "direction", "n", "correct", "accuracy", "ci_low", "ci_high"),
     *("baseline_offset", "baseline", "p_value", "p_holm", "syntactic", "significant"),

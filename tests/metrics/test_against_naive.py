@@ -262,6 +262,8 @@ def test_positions(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:
     for (stack, layer, head), rows in result.tables["positions"].rows.groupby(["stack", "layer", "head"]):
         naive = naive_metrics.position(corpora[stack], layer, head).histogram
         assert dict(zip(rows["offset"], rows["count"], strict=True)) == {str(k): v for k, v in naive.items()}
+        even = naive_metrics.uniform_position(corpora[stack], layer, head)
+        assert dict(zip(rows["offset"], rows["share_null"], strict=True)) == pytest.approx(even, abs=1e-7)
 
 
 def test_parts_of_speech(found: tuple[Any, dict[Stack, list[Sample]]]) -> None:

@@ -72,6 +72,21 @@ def position(corpus: Corpus, layer: int, head: int) -> Position:
     return Position(histogram, n, offset, histogram[offset] / n, histogram[0] / n)
 
 
+def uniform_position(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Shares of the offsets of a head that is uniform over what its queries may see: every such key is its best one."""
+    names = [f"<-{LARGEST_OFFSET}", *map(str, KEPT_OFFSETS), f">{LARGEST_OFFSET}"]
+    shares = dict.fromkeys(names, 0.0)
+    for sample in corpus:
+        for _, query, row in rows([sample], layer, head):
+            seen = [k for k in range(len(row)) if row[k] > 0 and not sample.keys.special[k]]
+            for k in [] if sample.queries.special[query] else seen:
+                shares[names[min(max(k - query, -LARGEST_OFFSET - 1), LARGEST_OFFSET + 1) + LARGEST_OFFSET + 1]] += (
+                    1 / len(seen)
+                )
+    total = sum(shares.values())
+    return {name: share / total if total else math.nan for name, share in shares.items()}
+
+
 def most_frequent(offsets: Iterable[int]) -> int:
     """The most frequent offset; of equally frequent ones the smaller |offset|, then the negative one."""
     counts = Counter(offsets)

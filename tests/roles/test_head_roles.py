@@ -102,7 +102,7 @@ def test_columns(make: Make) -> None:
     frames = usual(make("BertModel")).frames("tiny")
     assert list(frames["heads"])[: len(HEAD_COLUMNS)] == HEAD_COLUMNS
     assert list(frames["syntax"])[: len(SYNTAX_COLUMNS)] == SYNTAX_COLUMNS
-    assert list(frames["positions"]) == [*KEYS, "offset", "count", "share"]
+    assert list(frames["positions"]) == [*KEYS, "offset", "count", "share", "share_null"]
     assert list(frames["rare"])[:4] == list(frames["similarity"])[:4] == KEYS
     assert frames["positions"]["offset"].tolist()[:19] == ["<-8", *map(str, range(-8, 9)), ">8"]
     assert set(frames["syntax"]["direction"]) == {"dep->head", "head->dep"}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.plots import head_grid, style
@@ -26,6 +27,7 @@ _TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of th
 _LINE = 0.15  # inches: of a legend
 _NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
 _HEAD_SIZE = 5.0  # points
+_UNDER = 2  # lines of a profile for uniform attention
 MOST = 12  # relations
 _UP = "dep->head"
 _FARTHEST = 8
@@ -71,7 +73,7 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
 
 
 def offset_profile(positions: pd.DataFrame) -> Figure | None:
-    """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom.
+    """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom, uniform attention below.
 
     Numbers beside the lines are those of the heads, as many as can be read; outside of them, the layer. What causal
     heads cannot see is dotted.
@@ -88,7 +90,7 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     scale = Scale("share of query tokens")
     tables = [histogram(part) for part in pieces]
     below, abreast = (len(pieces), 1) if style.in_column() else (1, len(pieces))
-    length = float(np.clip(0.12 * max(len(table) for table in tables), 1.6, max(1.6, _TALLEST / below)))
+    length = float(np.clip(0.12 * max(len(table) + _UNDER for table in tables), 1.6, max(1.6, _TALLEST / below)))
     width = BAR_SLOT + min(3.2 * abreast, style.page_width() - BAR_SLOT)
     causal = [
         part.stack == CAUSAL and not table.iloc[:, _LATER:].any(axis=None)
@@ -98,9 +100,10 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, title)
     grid = figure.subplots(below, abreast, squeeze=False)
     for axes, part, table, unseen in zip(grid.flat, pieces, tables, causal, strict=True):
+        even = histogram(part, "share_null").mean().to_numpy() if "share_null" in part.rows else None
         if unseen:
             table.iloc[:, _LATER:] = np.nan
-        _profile(axes, table, scale, length)
+        _profile(axes, table, even, scale, length)
         if unseen:
             axes.axvspan(_LATER, len(OFFSETS), **_UNSEEN | {"facecolor": "white", "zorder": 2})
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
@@ -108,27 +111,33 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def histogram(part: head_grid.StackRows) -> pd.DataFrame:
+def histogram(part: head_grid.StackRows, column: str = "share") -> pd.DataFrame:
     """Shares of a part's heads: a row for each, from layer 0 upwards, and a column for each of `OFFSETS`."""
     # A file gives text, a table in memory perhaps numbers.
     offsets = [str(int(o)) if isinstance(o, int | float | np.number) else str(o).strip() for o in part.rows["offset"]]
-    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=head_grid.float_column(part.rows, "share"))
+    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=head_grid.float_column(part.rows, column))
     # A pivot_table would leave out heads without any share.
     return rows.pivot(index=["layer", "head"], columns="offset", values="share").reindex(columns=list(OFFSETS))  # noqa: PD010
 
 
-def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> None:
-    """Draws the heads of a histogram as lines, in axes that are about so many inches high."""
+def _profile(
+    axes: Axes, table: pd.DataFrame, even: npt.NDArray[np.float64] | None, scale: Scale, length: float
+) -> None:
+    """Draws the heads of a histogram as lines, and uniform attention below, in axes about so many inches high."""
     lines = table.index.to_frame(index=False)
     style.dress(axes, "offset of the\nmost attended token", "layer and head")
-    colour_cells(axes, table.to_numpy(), scale)
+    below = [] if even is None else [even] * _UNDER
+    under = len(below)
+    colour_cells(axes, np.vstack([*below, table]), scale)
     axes.set_xticks([0.5, 5.5, 9.5, 13.5, 18.5], ["<−8", "−4", "0", "+4", ">8"])
     layers = lines["layer"].to_numpy()
     starts = np.flatnonzero(np.diff(layers, prepend=-1))
     middles = (starts + np.append(starts[1:], len(layers))) / 2
-    axes.hlines(starts[1:], 0, len(OFFSETS), colors="white", linewidth=0.8)
+    axes.hlines(starts[1:] + under, 0, len(OFFSETS), colors="white", linewidth=0.8)
+    axes.hlines([under] * (under > 0), 0, len(OFFSETS), colors="white", linewidth=3)
     step = -(-len(starts) // 40)
-    axes.set_yticks(middles[::step], [str(layers[i]) for i in starts[::step]])
+    names = [str(layers[i]) for i in starts[::step]]
+    axes.set_yticks([*[under / 2] * (under > 0), *middles[::step] + under], ["uniform"] * (under > 0) + names)
     axes.tick_params(axis="y", which="major", pad=72 * _NAMES / 2, length=0)
     axes.yaxis.labelpad = 5
     # The heads of every layer are numbered on the minor axis, in steps that leave room.
@@ -139,7 +148,7 @@ def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> No
     shown = lines[(lines["head"] % step == 0) & (left * line >= room)]
     # the number of a layer stands beside one of a head; matplotlib would leave the latter out
     axes.yaxis.remove_overlapping_locs = False
-    axes.set_yticks(shown.index.to_numpy() + 0.5, shown["head"].astype(str).to_list(), minor=True)
+    axes.set_yticks(shown.index.to_numpy() + under + 0.5, shown["head"].astype(str).to_list(), minor=True)
     axes.tick_params(axis="y", which="minor", labelsize=_HEAD_SIZE, length=1.5, width=0.4, pad=1, labelcolor=INK)
 
 

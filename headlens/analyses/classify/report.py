@@ -214,10 +214,10 @@ _CAPTIONS = {
     "offsets": Caption(
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
-        "each distance. The cells at the ends add up everything farther than 8 tokens: in long sentences they are "
-        "bright for heads without any preference, too. A single bright cell in between marks a positional head; "
-        "without one, no fixed distance says where a head points. Dotted: later tokens, which causal heads cannot "
-        f"see. {_TIES}",
+        "each distance; below them, what uniform attention has. The cells at the ends add up everything farther than 8 "
+        "tokens: in long sentences they are bright for heads without any preference, too. A single bright cell in "
+        "between marks a positional head; without one, no fixed distance says where a head points. Dotted: later "
+        f"tokens, which causal heads cannot see. {_TIES}",
     ),
     "rare_words": Caption(
         "Attention to rare words",

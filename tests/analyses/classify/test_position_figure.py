@@ -49,6 +49,20 @@ def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_pos
     assert [float(x) for x in axes.get_xticks()] == [0.5, 5.5, 9.5, 13.5, 18.5]
 
 
+def test_uniform_attention_stands_below_the_heads(make_positions: Make) -> None:
+    frame = make_positions(shapes={"encoder": [3, 1, 2]})
+    even = np.linspace(0, 0.1, 19)
+    figure = offset_profile(frame.assign(share_null=np.tile(even, 6)))
+    assert figure is not None
+    axes = figure.axes[0]
+    drawn = np.asarray(axes.collections[0].get_array())
+    np.testing.assert_allclose(drawn[:2], [even, even])
+    np.testing.assert_array_equal(drawn[2:], frame["share"].to_numpy().reshape(6, 19))
+    labels = dict(zip(axes.get_yticks(), [t.get_text() for t in axes.get_yticklabels()], strict=True))
+    assert labels == {1.0: "uniform", 3.5: "0", 5.5: "1", 7.0: "2"}
+    assert head_numbers(figure) == [(2, "0"), (3, "1"), (4, "2"), (5, "0"), (6, "0"), (7, "1")]
+
+
 @pytest.mark.parametrize(("stack", "later", "dotted"), [("decoder", 0.0, 1), ("decoder", 0.1, 0), ("encoder", 0.0, 0)])
 def test_what_causal_heads_cannot_see_is_dotted(make_positions: Make, stack: str, later: float, dotted: int) -> None:
     frame = make_positions(shapes={stack: [2]})
