@@ -81,7 +81,8 @@ def record_notes(
     elif (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
-        guess = guess_text(among_candidates=not task.labels)
+        by_length = "longer" in task.columns and records[:, task.columns.index("longer")].any()
+        guess = guess_text(among_candidates=not task.labels, by_length=bool(by_length))
         where = "" if pruned_on is None else _on_both(chance, task.chance(records[pruned_on]), pruned_on)
         notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level){where}.")
         skill, right = skill_of(task, records), task.right(records, metric)

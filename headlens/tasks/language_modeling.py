@@ -227,6 +227,18 @@ class LikelihoodChoice(ChoiceTask):
         # There are two candidates.
         return np.column_stack((records, 2 * right - sizes.sum(axis=1)))
 
+    def chance(
+        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
+    ) -> float | None:
+        """Returns the accuracy of always choosing the candidate of fewer tokens, or always that of more, the better.
+
+        Where they are equal it is one half. What is chosen by bytes is compared with one half alone.
+        """
+        if metric not in (None, "accuracy"):
+            return super().chance(records, metric, labels)
+        longer = records[:, self.columns.index("longer")]
+        return float(0.5 + abs(np.sign(longer).mean()) / 2)
+
     def _scores(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the log-likelihood of every candidate in nats, (n, candidates)."""
         rows = row_log_likelihoods(*next_tokens(outputs, batch, self.name))

@@ -101,9 +101,14 @@ CHOICES = ("swag", "paraphrase", "minimal-pairs", "cloze")  # tasks that choose 
 DEFAULT_TASK = "paraphrase"
 
 
-def guess_text(*, among_candidates: bool) -> str:
+LENGTH_TELLS = ("minimal-pairs", "cloze")  # those of them in which sums over tokens decide
+
+
+def guess_text(*, among_candidates: bool, by_length: bool = False) -> str:
     """What guesses without reading an example are: the best constant class, or a choice among candidates."""
-    return "Choosing at random" if among_candidates else "Always giving the most frequent answer"
+    if among_candidates:
+        return "Choosing at random or by length" if by_length else "Choosing at random"
+    return "Always giving the most frequent answer"
 
 
 def task_name(given: object) -> str:

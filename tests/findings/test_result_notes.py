@@ -16,7 +16,8 @@ from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import ChoiceTask
-from headlens.tasks.task_options import CHOICES
+from headlens.tasks.skill import skill_of
+from headlens.tasks.task_options import CHOICES, LENGTH_TELLS
 
 MOST_FREQUENT = "Always giving the most frequent answer has"
 NO_CORRELATION = "Scores that have nothing to do with the texts have a pearson correlation of 0 (chance level)."
@@ -180,6 +181,28 @@ def test_choices_are_counted_by_the_length_of_candidates() -> None:
     )
     records[:, task.columns.index("longer")] = 0
     assert not any("log-probabilities" in text for text in record_notes(task, records))
+
+
+@pytest.mark.parametrize("name", LENGTH_TELLS)
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_choosing_by_length_is_no_skill(name: str, sign: int) -> None:
+    """80 of 100 right candidates are shorter, or longer: a model that chooses by that knows nothing of the task."""
+    task = find_task(name).task
+    records = np.zeros((100, len(task.columns)))
+    longer = sign * np.repeat([-1, 0, 2], [75, 10, 15])
+    records[:, task.columns.index("longer")] = longer
+    records[:, 1] = np.where(longer == 0, np.arange(100) % 2, sign * longer > 0)
+    assert task.chance(records) == task.value(records) == pytest.approx(0.8)
+    notes = record_notes(task, records)
+    assert notes[0] == "Choosing at random or by length has an accuracy of 0.800 (chance level)."
+    assert notes[1].startswith("The model is not significantly better than choosing at random or by length: ")
+    records[:, 1] = 0
+    assert skill_of(task, records).better
+    records[:, task.columns.index("longer")] = 0
+    assert task.chance(records) == 0.5
+    assert record_notes(task, records)[0].startswith("Choosing at random has an accuracy of 0.500")
+    if name == "cloze":
+        assert task.chance(records + longer[:, None], "acc_norm") == 0.5
 
 
 @pytest.mark.parametrize("name", ["translation", "squad", "squad2"])

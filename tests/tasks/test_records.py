@@ -14,6 +14,7 @@ from headlens.tasks.classification import ChoiceTask, CorrelationTask, SequenceC
 from headlens.tasks.language_modeling import LogitDifference
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Task
+from headlens.tasks.task_options import LENGTH_TELLS
 
 
 def random_records(task: Task, n: int, seed: int) -> Any:
@@ -91,7 +92,11 @@ def test_metrics_of_right_and_wrong_are_the_share_that_is_right(name: str) -> No
 def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
     task = TASKS[name]
     records = random_records(task, 40, 1)
-    if isinstance(task, ChoiceTask):
+    if name in LENGTH_TELLS:
+        longer = records[:, task.columns.index("longer")]
+        by_length = [np.where(longer == 0, 0.5, longer * sign > 0).mean() for sign in (-1, 1)]
+        assert task.chance(records) == pytest.approx(max(by_length))
+    elif isinstance(task, ChoiceTask):
         assert task.chance(records) == pytest.approx(0.25 if name == "swag" else 0.5)
     elif isinstance(task, SequenceClassification):
         always = [

@@ -43,7 +43,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
-from headlens.tasks.task_options import CHOICES, NO_UPPER_END, OF_A_HUNDRED, guess_text
+from headlens.tasks.task_options import CHOICES, LENGTH_TELLS, NO_UPPER_END, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -204,9 +204,9 @@ def chance_text(rows: pd.DataFrame) -> str:
         for (task, metric), group in known.groupby(["task", "metric"], sort=False)
     ]
     return " ".join(
-        f"{guess_text(among_candidates=chosen)} has {', '.join(each)}: the chance level."
-        for chosen in (False, True)
-        if (each := [text for task, text in texts if (task in CHOICES) == chosen])
+        f"{guess_text(among_candidates=chosen, by_length=by_length)} has {', '.join(each)}: the chance level."
+        for chosen, by_length in ((False, False), (True, False), (True, True))
+        if (each := [text for task, text in texts if (task in CHOICES, task in LENGTH_TELLS) == (chosen, by_length)])
     )
 
 

@@ -137,7 +137,8 @@ def areas(
     Returns:
         Rows of areas.csv without model and stack. `share` is 0 for the ends alone, such as random graphs have, and 1
         for `GOLD`, whose graphs are those of attention itself; it is NaN where these are the same. The 95 %
-        intervals are NaN without samples, and `at_90` is for methods without a point that is as sparse.
+        intervals are NaN without samples and where all samples give the same, and `at_90` is for methods without a
+        point that is as sparse.
     """
     replicates = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
     dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
@@ -157,7 +158,9 @@ def areas(
     table = []
     for method, (own_area, sampled, at_90) in measured.items():
         share, shares = (own_area - by_chance) / possible, (sampled - sampled_chance) / sampled_possible
-        (low, share_low), (high, share_high) = percentile_interval(np.stack([sampled, shares], axis=1))
+        ends_of_both = np.stack(percentile_interval(np.stack([sampled, shares], axis=1)))
+        # Samples that are all alike, as of one sentence, tell nothing of others.
+        (low, share_low), (high, share_high) = np.where(ends_of_both[0] < ends_of_both[1], ends_of_both, np.nan)
         table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90))
     return pd.DataFrame(table, columns=AREAS.names[2:])
 

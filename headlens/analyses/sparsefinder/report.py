@@ -64,9 +64,8 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 
 
 def _share(row: Mapping[Any, Any]) -> str:
-    """The normalised area and its interval, which entmax itself does not need."""
-    ends = ("share_ci_low", "share_ci_high")
-    return value_text(float(row["share"]), np.nan, np.nan) if row["method"] == GOLD else _with_ends(row, "share", *ends)
+    """The normalised area and its interval."""
+    return _with_ends(row, "share", "share_ci_low", "share_ci_high")
 
 
 def _with_ends(row: Mapping[Any, Any], *names: str) -> str:

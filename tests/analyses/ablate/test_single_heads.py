@@ -143,7 +143,8 @@ def guessed(name: str, share: float) -> np.ndarray:
         return np.where(right, 1.0, -1.0)[:, None]
     if name == "causal-lm":  # sums over ten tokens of two kinds, which occur equally often: 10 log 2 is 6.9
         return np.stack([np.where(right, 5.0, 8.9), np.full(400, 10.0), np.full(400, 5.0)], axis=1)
-    return np.stack([gold, np.where(right, gold, 1 - gold), np.ones(400)], axis=1).astype(float)
+    of_length = [np.zeros(400)] * (name == "minimal-pairs")
+    return np.stack([gold, np.where(right, gold, 1 - gold), np.ones(400), *of_length], axis=1).astype(float)
 
 
 @pytest.mark.parametrize(
