@@ -64,7 +64,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 
 
 def _share(row: Mapping[Any, Any]) -> str:
-    """The normalised area and its interval."""
+    """Formats the normalised area of a method with the ends of its interval."""
     return _with_ends(row, "share", "share_ci_low", "share_ci_high")
 
 
