@@ -36,12 +36,20 @@ _NO_FIRST = "The tokenizer has no token for the beginning of texts: the first to
 def next_tokens(outputs: Any, batch: TaskBatch, task: str) -> tuple[Tensor, Tensor]:
     """Returns logits, (rows, length, vocabulary), and the tokens that they predict, (rows, length).
 
-    The logits of a decoder predict the token after the one that it reads: both are one shorter than the rows then.
+    The logits of a decoder predict the token after the one that it reads, and begin where the first is predicted.
     """
     labels = batch.labels["labels"]
-    causal = batch.reader.causal
-    logits = language_logits(outputs, labels, task, "causal-lm" if causal else "mlm")
-    return (logits[:, :-1], labels[:, 1:]) if causal else (logits, labels)
+    if not batch.reader.causal:
+        return language_logits(outputs, labels, task, "mlm"), labels
+    first = first_predicting(batch)
+    return language_logits(outputs, labels, task, "causal-lm", first)[:, :-1], labels[:, first + 1 :]
+
+
+def first_predicting(batch: TaskBatch) -> int:
+    """Returns the first position of a decoder's batch of which any row predicts the next token; 0 for an encoder."""
+    if not batch.reader.causal:
+        return 0
+    return max(0, int((batch.labels["labels"] != IGNORED).any(dim=0).int().argmax()) - 1)
 
 
 def predicted_row(first: tuple[int, ...], ids: tuple[int, ...], start: int = 0, candidate: int = 0) -> TokenRow:
@@ -140,6 +148,10 @@ class CausalLM(Likelihood):
         del model
         return {"use_cache": False}
 
+    def first_read(self, batch: TaskBatch) -> int:
+        """Returns the first position whose logits are read."""
+        return first_predicting(batch)
+
     def _predictions(self, outputs: Any, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         return next_tokens(outputs, batch, self.name)
 
@@ -162,9 +174,11 @@ class LikelihoodChoice(ChoiceTask):
         Raises:
             OptionError: if an encoder's tokenizer has no mask token.
         """
+        texts = self._texts(example)
+        shared = self._shared(texts, reader) if reader.causal else 0
         rows = [
-            tuple(self._rows(example.id, before, text, number, reader))
-            for number, (before, text) in enumerate(self._texts(example))
+            tuple(self._rows(example.id, before, text, number, reader, shared))
+            for number, (before, text) in enumerate(texts)
         ]
         fit = all(rows) and all(reader.fits(len(row.ids)) for row in itertools.chain(*rows))
         return tuple(itertools.chain(*rows)) if fit else ()
@@ -173,10 +187,17 @@ class LikelihoodChoice(ChoiceTask):
     def _texts(self, example: TaskExample) -> list[tuple[str, str]]:
         """Returns what stands before each candidate and is not predicted, and the candidate."""
 
-    def _rows(self, key: str, before: str, text: str, candidate: int, reader: Reader) -> Iterator[TokenRow]:
+    def _shared(self, texts: Sequence[tuple[str, str]], reader: Reader) -> int:
+        """Returns how many first tokens of a decoder's candidates need not be scored."""
+        del texts, reader
+        return 0
+
+    def _rows(
+        self, key: str, before: str, text: str, candidate: int, reader: Reader, shared: int
+    ) -> Iterator[TokenRow]:
         if reader.causal:
             first, ids = reader.beginning_and_text(before + text)
-            start = common_length(reader.beginning_and_text(before)[1], ids) if before else 0
+            start = max(shared, common_length(reader.beginning_and_text(before)[1], ids) if before else 0)
             if start < len(ids):
                 yield predicted_row(first, ids, start, candidate)
             return
@@ -196,6 +217,10 @@ class LikelihoodChoice(ChoiceTask):
     def arguments(self, model: Any) -> dict[str, Any]:
         """Returns `use_cache`, False, for decoders: every text is read at once."""
         return {"use_cache": False} if model.can_generate() else {}
+
+    def first_read(self, batch: TaskBatch) -> int:
+        """Returns the first position whose logits are read."""
+        return first_predicting(batch)
 
     def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
         """Returns how models score texts, and whether one preference would do without reading."""
@@ -259,6 +284,11 @@ class MinimalPairs(LikelihoodChoice):
 
     def _texts(self, example: TaskExample) -> list[tuple[str, str]]:
         return [("", text) for text in texts_of(example)]
+
+    def _shared(self, texts: Sequence[tuple[str, str]], reader: Reader) -> int:
+        """Returns how many first tokens both texts share, which are predicted alike: no choice depends on them."""
+        ids = [reader.beginning_and_text(before + text)[1] for before, text in texts]
+        return min(common_length(*ids), *(len(one) - 1 for one in ids))
 
 
 @dataclass(frozen=True)
@@ -351,10 +381,11 @@ class LogitDifference(Task):
         return record_columns(self._differences(outputs, batch))
 
     def _differences(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        attended = batch.inputs["attention_mask"]
-        logits = language_logits(outputs, attended, self.name, "causal-lm")
+        first, attended = self.first_read(batch), batch.inputs["attention_mask"]
+        logits = language_logits(outputs, attended, self.name, "causal-lm", first)
         answers = torch.tensor([p.rows[0].labels for p in batch.prepared], device=logits.device)
-        last = logits[torch.arange(len(batch), device=logits.device), attended.sum(dim=1) - 1]  # (n, vocabulary)
+        place = attended.sum(dim=1) - 1 - first
+        last = logits[torch.arange(len(batch), device=logits.device), place]  # (n, vocabulary)
         right, wrong = last.gather(1, answers).unbind(dim=1)
         return right - wrong
 
@@ -370,6 +401,10 @@ class LogitDifference(Task):
         """Returns `use_cache`, False: every prompt is read at once."""
         del model
         return {"use_cache": False}
+
+    def first_read(self, batch: TaskBatch) -> int:
+        """Returns the last position of the shortest prompt."""
+        return min(len(prepared.rows[0].ids) for prepared in batch.prepared) - 1
 
     def right(self, records: Floats, metric: str) -> Floats | None:
         """Returns 1 where the right answer has the higher logit, else 0, (n,); None unless `metric` is accuracy."""

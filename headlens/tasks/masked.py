@@ -106,14 +106,15 @@ def row_log_likelihoods(logits: Tensor, labels: Tensor) -> Tensor:
     return -surprise.view_as(labels).sum(dim=1)
 
 
-def language_logits(outputs: Any, labels: Tensor, task: str, learned: str) -> Tensor:
-    """Returns the logits of a language model, (rows, length, vocabulary).
+def language_logits(outputs: Any, labels: Tensor, task: str, learned: str, first: int = 0) -> Tensor:
+    """Returns the logits of a language model from a position on, (rows, length - first, vocabulary).
 
     Args:
-        outputs: of the model.
+        outputs: of the model, which may have been asked for these logits alone, see `Task.inputs`.
         labels: (rows, length).
         task: name of the task, for errors.
         learned: name of the task that such models are trained on.
+        first: the position.
 
     Raises:
         OptionError: if the outputs have none, or rows or length differ from those of the labels.
@@ -121,7 +122,9 @@ def language_logits(outputs: Any, labels: Tensor, task: str, learned: str) -> Te
     # Models with a second head for pre-training give the attribute another name.
     name = "prediction_logits" if hasattr(outputs, "prediction_logits") else "logits"
     logits = require_output(outputs, name, 3, task, "a language-model head", learned)
-    if logits.shape[:2] != labels.shape:
+    if logits.shape[1] == labels.shape[1]:
+        logits = logits[:, first:]
+    if logits.shape[:2] != labels[:, first:].shape:
         raise OptionError(
             f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
             "Give a model with a language-model head.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import zlib
 from abc import ABC, abstractmethod
@@ -245,7 +246,23 @@ class Task(ABC):
     def run(self, model: PreTrainedModel, batch: TaskBatch) -> Any:
         """Runs the model on a batch without gradients and returns its outputs."""
         with torch.inference_mode():
-            return self.network(model)(**batch.inputs, **self.arguments(model))
+            return self.network(model)(**self.inputs(model, batch))
+
+    def inputs(self, model: PreTrainedModel, batch: TaskBatch) -> dict[str, Any]:
+        """Returns what the forward pass over a batch is given, without labels.
+
+        Decoders that can compute the logits of the last positions alone are asked for those that are read: the product
+        with a large vocabulary costs as much as several layers.
+        """
+        network, first = self.network(model), self.first_read(batch)
+        kept = {"logits_to_keep": batch.inputs["input_ids"].shape[1] - first} if first else {}
+        known = inspect.signature(type(network).forward).parameters.keys()
+        return {**batch.inputs, **self.arguments(model), **{name: kept[name] for name in kept.keys() & known}}
+
+    def first_read(self, batch: TaskBatch) -> int:
+        """Returns the first position of a decoder's batch whose logits are read; 0, the first of all, by default."""
+        del batch
+        return 0
 
     def arguments(self, model: PreTrainedModel) -> dict[str, Any]:
         """Returns further arguments of the forward pass."""

@@ -99,7 +99,7 @@ class Examples:
         if loaded.untrained:
             task = self.task.differentiable
             batch = task.collate([shortest], self.reader, model.device)
-            losses = task.losses(task.network(model)(**batch.inputs, **task.arguments(model)), batch)
+            losses = task.losses(task.network(model)(**task.inputs(model, batch)), batch)
             advice = "Give a model that was trained for it, or train one: headlens train MODEL --task"
             name = self.task.name
             require_trained(model, loaded.untrained, losses, f"The task {name}", f"{advice} {name}.")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from architectures import FAMILIES, Family
 from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
@@ -19,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
+from headlens.tasks import language_modeling
 from headlens.tasks.catalogue import CATALOGUE, DATA
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.example_sources import DataOptions, MemoryExamples, SourceCounts
@@ -320,3 +323,34 @@ def test_texts_begin_as_the_tokenizer_has_it(
     )
     ids = wordpiece_tokenizer("a cat")["input_ids"]
     assert Reader(wordpiece_tokenizer).beginning_and_text("a cat") == ((ids[0],), tuple(ids[1:-1]))
+
+
+PROMPTS = {
+    LogitDifference(): [("She took the", " a", " t"), ("The cats sleep on", " t", " a"), ("A", " s", " a")],
+    Cloze(): [("She took", "the old cat.", "a table"), ("A long day for", "them", "all of them")],
+    MinimalPairs(): [("The cats sleep on.", "The cats sleeps on."), ("A long day", "A long days")],
+    CausalLM(window=8): [(text,) for text in SENTENCES],
+}
+NOT_READ = ("XLNet", "GPT-J", "BLOOM", "Falcon")  # compute attention by themselves
+DECODERS = [family for family in FAMILIES if family.kind == "decoder" and family.name not in NOT_READ]
+FIRST = [family for family in DECODERS if family.name in ("GPT-2", "Llama", "OPT")]
+
+
+@pytest.mark.parametrize("family", rest_slow(DECODERS, FIRST), ids=lambda family: family.name)
+def test_only_logits_that_are_read_are_asked_for(
+    family: Family, bytebpe_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = LoadedModel("tiny", family.build(len(bytebpe_tokenizer)), bytebpe_tokenizer, None)
+    shapes: list[int] = []
+    loaded.model.get_output_embeddings().register_forward_hook(lambda *hooked: shapes.append(hooked[2].shape[1]))
+    for task, texts in PROMPTS.items():
+        labels = (0,) * len(texts) if isinstance(task, Cloze | MinimalPairs) else ()
+        few = evaluate(task, loaded, source(*texts, labels=labels), FEW).records
+        least = shapes[-1]
+        with monkeypatch.context() as patch:
+            patch.setattr(type(task), "first_read", lambda *_: 0)
+            patch.setattr(language_modeling, "first_predicting", lambda _: 0)
+            all_of_them = evaluate(task, loaded, source(*texts, labels=labels), FEW).records
+        np.testing.assert_allclose(few, all_of_them, atol=1e-4)
+        if "logits_to_keep" in inspect.signature(type(loaded.model).forward).parameters and task.name != "causal-lm":
+            assert least < shapes[-1], task.name

@@ -203,7 +203,7 @@ class ImportanceEstimator:
 
         def run(prepared: Sequence[PreparedExample]) -> int:
             batch = task.collate(prepared, self.examples.reader, model.device)
-            add(totals, measure(batch, {**batch.inputs, **task.arguments(model)}))
+            add(totals, measure(batch, task.inputs(model, batch)))
             return len(prepared)
 
         in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
@@ -266,7 +266,7 @@ class ShapleyEstimator(ImportanceEstimator):
                 batch = task.collate(prepared, self.examples.reader, model.device)
                 places = [p.index for p in prepared]
                 orders = [np.random.default_rng([self.seed, rounds, i]).permutation(len(players)) for i in places]
-                inputs, losses = {**batch.inputs, **task.arguments(model)}, partial(task.losses, batch=batch)
+                inputs, losses = task.inputs(model, batch), partial(task.losses, batch=batch)
                 rows = [len(p.rows) for p in prepared]
                 totals[places] += shapley_values(network, inputs, losses, rows, orders, players)
                 return len(prepared)

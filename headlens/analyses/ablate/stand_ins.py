@@ -99,7 +99,7 @@ class FromOtherExamples:
         """Runs the model on the donors of a batch."""
         task, donors = self.examples.task, [self.donors[p.index] for p in batch]
         collated = task.collate(donors, self.examples.reader, self.network.device)
-        outputs = replay.run({**collated.inputs, **task.arguments(self.network)}).head_outputs
+        outputs = replay.run(task.inputs(self.network, collated)).head_outputs
         tokens, lengths = batch_tokens(self.network, collated.inputs), dict[Site, Tensor]()
         for site, output in outputs.items():
             own, _ = tokens.of(site)
@@ -160,7 +160,7 @@ def _constants_of(network: PreTrainedModel, examples: Examples, seed: int) -> di
         for batch in replace(examples, prepared=tuple(prepared)).batches(_TOKENS):
             collated = task.collate(batch, examples.reader, network.device)
             losses = partial(task.losses, batch=collated)
-            inputs = {**collated.inputs, **task.arguments(network)}
+            inputs = task.inputs(network, collated)
             yield inputs, [len(p.rows) for p in batch], losses, batch_tokens(network, collated.inputs)
 
     return optimal_constants(network, means, batches, EPOCHS, seed)
@@ -188,7 +188,7 @@ def mean_outputs(
         def run(prepared: Sequence[PreparedExample]) -> int:
             batch = task.collate(prepared, examples.reader, network.device)
             with session.batch(batch_tokens(network, batch.inputs)):
-                network(**batch.inputs, **task.arguments(network))
+                network(**task.inputs(network, batch))
             return len(prepared)
 
         in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, warn)

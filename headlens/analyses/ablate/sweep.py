@@ -190,7 +190,7 @@ class TaskSweep:
         replay = stack.enter_context(Replay(network, self.mode, means))
 
         def sweep(batch: TaskBatch) -> Floats:
-            inputs = {**batch.inputs, **task.arguments(model)}
+            inputs = task.inputs(model, batch)
             instead = None if stand_ins is None else partial(stand_ins, replay, batch.prepared)
             return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads, instead)
 
