@@ -25,7 +25,7 @@ import inputs as corpora
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from headlens.analyses.ablate.sweep import sweep_batch
 from headlens.attention.sites import find_sites
@@ -43,7 +43,10 @@ Found = dict[Head, Tensor]
 
 
 def read(outputs: Any, inputs: Any) -> Tensor:
-    """A sentence embedding, or the logits of a classifier: (rows, k)."""
+    """A sentence embedding, the logits of a classifier, or a decoder's of 16 tokens after the text: (rows, k)."""
+    if "logits" in outputs and outputs.logits.dim() == 3:
+        unread = inputs["input_ids"].shape[1] - outputs.logits.shape[1]
+        return outputs.logits[torch.arange(len(outputs.logits)), inputs["attention_mask"].sum(dim=1) - 1 - unread, :16]
     if "logits" in outputs:
         return outputs.logits
     mask = inputs["attention_mask"][..., None]
@@ -77,9 +80,20 @@ def full_passes(model: PreTrainedModel, batches: Sequence[Inputs], heads: int) -
 
 def ours(model: PreTrainedModel, batches: Sequence[Inputs], tokens: int | None) -> Found:
     heads = [h for s in find_sites(model) for h in s.heads]
+
+    def read_alone(batch: Inputs) -> dict[str, Any]:
+        """What a task asks of a decoder: the logits from the end of the shortest text on."""
+        length = batch["input_ids"].shape[1]
+        return {"logits_to_keep": length + 1 - int(batch["attention_mask"].sum(dim=1).min())}
+
     with Replay(model, tokens=tokens) as replay:
         found = [
-            sweep_batch(replay, batch, lambda outputs, batch=batch: read(outputs, batch).double().numpy(), heads)
+            sweep_batch(
+                replay,
+                {**batch, **(read_alone(batch) if model.can_generate() else {})},
+                lambda outputs, batch=batch: read(outputs, batch).double().numpy(),
+                heads,
+            )
             for batch in batches
         ]
     return dict(zip(heads, torch.from_numpy(np.concatenate(found, axis=1)[1:]), strict=True))
@@ -148,6 +162,9 @@ def models(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[str, Pre
         yield "MiniLM (6 x 12), classifier", mini, 1
     if "bert" in names:
         yield "Random BERT-base (12 x 12), classifier", classifier(BertConfig(attn_implementation="sdpa")), 0.25
+    if "gpt2" in names:
+        torch.manual_seed(0)
+        yield "Random GPT-2 (12 x 12), next token", GPT2LMHeadModel(GPT2Config()).eval(), 0.1
     if "embedding" in names:
         yield "MiniLM (6 x 12), sentence embeddings", loaded.model, 1
 

@@ -24,11 +24,12 @@ def relevance(run: Any, request: Any, screen: Screen) -> str:
 
     show_relevance(run.tables, screen)
     stacks, pairs = set(run.tables["relevance"]["stack"]), request.corpus_options.target is not None
-    is_lines = Path(request.corpus).is_file() and is_text(request.corpus)
+    options = request.corpus_options
+    is_lines = Path(request.corpus).is_file() and (is_text(request.corpus) or bool(options.chat and not options.column))
     # What the head is worth: of a decoder's own text and of translations; else on what comes with headlens.
     data = ["--data", request.corpus] if (stacks == {"decoder"} or pairs) and is_lines else []
     task = ["--task", "translation-loss"] if data and pairs else []
-    without = () if data else ("target", "limit", "skip_broken")
+    without = () if data else ("target", "limit", "skip_broken", "chat")
     return next_step("ablate", request, request.model, *task, *data, without=without)
 
 

@@ -28,6 +28,7 @@ class CorpusOptions(TypedDict, total=False):
     split: Text | None
     limit: Whole | None
     skip_broken: bool | None
+    chat: Text | None
 
 class LoopOptions(TypedDict, total=False):
     epochs: Number | None
@@ -108,6 +109,7 @@ class TrainingSetOptions(TypedDict, total=False):
     min_words: Whole | None
     labels: Texts | None
     skip_broken: bool | None
+    chat: Text | None
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     label: Text | None
     dev_data: Text | None
@@ -131,6 +133,7 @@ class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, 
     min_words: Whole | None
     labels: Texts | None
     skip_broken: bool | None
+    chat: Text | None
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     text: Texts | None
     label: Text | None

@@ -84,6 +84,13 @@ SKIP_BROKEN = Option(
     CORPUS,
     group="data-args",
 )
+CHAT = Option(
+    "Read conversations, lists of messages in the column `messages` or another, as the chat template of this model "
+    "writes them.",
+    CORPUS,
+    "MODEL",
+    group="data-args",
+)
 EXAMPLE_SPLIT = Option(
     "Split of a hub data set.", TASK, "NAME", shown="for training: train; otherwise the task's", group="data-args"
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from headlens.options import option
-from headlens.shared_options import LIMIT, SENTENCE_COLUMN, SKIP_BROKEN, SPLIT, TARGET_COLUMN, TARGET_FILE
+from headlens.shared_options import CHAT, LIMIT, SENTENCE_COLUMN, SKIP_BROKEN, SPLIT, TARGET_COLUMN, TARGET_FILE
 
 LongSentences = Literal["skip", "window"]
 
@@ -22,6 +22,7 @@ class CorpusOptions:
     limit: int | None = option(None, LIMIT)
     skip_broken: bool = option(False, SKIP_BROKEN)
     offline: bool = False
+    chat: str | None = option(None, CHAT)
 
     def held_out(self, target: str | None) -> CorpusOptions:
         """Returns the options of a held-out corpus, which is read alike, but all of it.

@@ -18,6 +18,7 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.chat import MESSAGES, ChatTemplate, template_of
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.parsers import Parser, make_parser
@@ -46,6 +47,7 @@ class HubCorpus(CheckedCorpus):
         split: part of the data set.
         target_column: the column of translations.
         offline: never ask the hub; use what is in its local cache.
+        chat: how conversations are written as text.
     """
 
     dataset: str
@@ -53,6 +55,7 @@ class HubCorpus(CheckedCorpus):
     split: str = "test"
     target_column: str | None = None
     offline: bool = False
+    chat: ChatTemplate | None = None
 
     @property
     def name(self) -> str:
@@ -65,7 +68,8 @@ class HubCorpus(CheckedCorpus):
         Raises:
             CorpusError: no such data set or no network; no such split or column; broken data.
         """
-        return cell_examples(enumerate(self.rows(), 1), self.column, self.target_column, self.place, self.name)
+        rows = enumerate(self.rows(), 1)
+        return cell_examples(rows, self.column, self.target_column, self.place, self.name, self.chat)
 
     @property
     def place(self) -> str:
@@ -293,6 +297,7 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
     for option, value, is_used, parts, kinds in (
         ("--column", options.column, has_columns, "columns", tables),
         ("--data-args target-column", options.target_column, has_columns, "columns", tables),
+        ("--data-args chat", options.chat, has_columns, "columns", tables),
         ("--split", options.split if given_split else None, has_splits, "splits", data_sets),
     ):
         if value is not None and not is_used:
@@ -317,7 +322,9 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     if kind in TREEBANKS:
         return ConlluCorpus(spec)
     if kind in TABLES:
-        return TableCorpus(spec, _column(spec, options), options.target_column)
+        return TableCorpus(
+            spec, _column(spec, options), options.target_column, template_of(options.chat, offline=options.offline)
+        )
     if kind in READERS:
         return _open_hub(spec, options)
     if is_text(spec):
@@ -349,11 +356,14 @@ def _no_file(path: Path) -> CorpusError:
 def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:
     if not name.strip(":"):
         raise OptionError("hub: names no data set.", "Write hub:NAME, such as hub:nyu-mll/glue:sst2.")
-    return HubCorpus(name, _column(name, options), options.split, options.target_column, options.offline)
+    column, template = _column(name, options), template_of(options.chat, offline=options.offline)
+    return HubCorpus(name, column, options.split, options.target_column, options.offline, template)
 
 
 def _column(spec: str, options: CorpusOptions) -> str:
-    """Returns the column of sentences, which tables have no default for."""
+    """Returns the column of sentences, which tables have no default for but that of conversations."""
+    if options.column is None and options.chat is not None:
+        return MESSAGES
     if options.column is None:
         raise OptionError(f"{spec} is a table: which column holds the sentences?", "Name it with --column NAME.")
     return options.column

@@ -13,6 +13,7 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.chat import ChatTemplate, are_messages
 from headlens.corpora.sentence import CheckedCorpus, Example, Sentence
 from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
@@ -52,10 +53,12 @@ class TableCorpus(NamedFile, CheckedCorpus):
         path: the file.
         column: the column of sentences; in JSON also a path (`translation.en`).
         target_column: the column of translations.
+        chat: how conversations are written as text.
     """
 
     column: str
     target_column: str | None = None
+    chat: ChatTemplate | None = None
 
     def readings(self) -> Iterator[Example | CorpusError]:
         """Reads the rows from the start; rows with a blank or null cell are left out (pairs so lost are logged).
@@ -65,7 +68,7 @@ class TableCorpus(NamedFile, CheckedCorpus):
         Raises:
             CorpusError: with file and line, for an unknown column.
         """
-        return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
+        return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name, self.chat)
 
     def _rows(self) -> Iterator[Row]:
         return refused_bytes(self._written_rows(), self.path)
@@ -258,7 +261,13 @@ def _starts(text: str) -> list[int]:
     return lines
 
 
-def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int | None = None) -> str:
+def text_cell(
+    row: Mapping[str, Any],
+    column: str,
+    path: str | Path,
+    line: int | None = None,
+    chat: ChatTemplate | None = None,
+) -> str:
     """Returns the text of a column; empty where the cell is null.
 
     Args:
@@ -266,6 +275,7 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
         column: a name, or a path of names: `translation.de` is "Hallo" in {"translation": {"de": "Hallo"}}.
         path: file or data set, for errors.
         line: line in the file, for errors.
+        chat: how conversations are written as text; None where there are none.
 
     Raises:
         CorpusError: no such column, or something other than text in it, also where that is written as text.
@@ -273,6 +283,8 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     cell = _cell(row, column)
     if cell is None:
         return ""
+    if chat is not None and are_messages(cell):
+        return chat.text(cell, path, line)
     if cell is _MISSING:
         message, advice = f"there is no column {column!r}.", f"Columns: {list_names(_names(row))}."
     elif cell is _SHOWN:
@@ -281,6 +293,9 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     elif not isinstance(cell, str):
         message = f"{column!r} holds {type(cell).__name__}, not text."
         advice = f"Choose a column of text: {list_names(_names(row))}."
+        if are_messages(cell):
+            message = f"{column!r} holds a conversation, not text."
+            advice = "Name the model whose chat template writes it: --data-args chat=MODEL."
     elif any("\ud800" <= character <= "\udfff" for character in cell):
         message = f"{column!r} contains half a character (a lone surrogate)."
         advice = "Escapes such as \\ud83d come in pairs; write the character itself."
@@ -350,7 +365,12 @@ def _cell(row: Mapping[str, Any], column: str) -> Any:
 
 
 def cell_examples(
-    rows: Iterable[Row], column: str, target_column: str | None, path: str | Path, name: str
+    rows: Iterable[Row],
+    column: str,
+    target_column: str | None,
+    path: str | Path,
+    name: str,
+    chat: ChatTemplate | None = None,
 ) -> Iterator[Example | CorpusError]:
     """Makes examples of the text in a column of sentences and, if named, a column of translations.
 
@@ -362,10 +382,12 @@ def cell_examples(
         target_column: the column of translations.
         path: file or data set, for errors.
         name: name of the corpus, for the log of `full_examples`.
+        chat: how conversations in the column of sentences are written as text.
     """
 
     def sentence(cells: Mapping[str, Any], cell: str, number: int) -> Sentence:
-        return plain_sentence(text_cell(cells, cell, path, number), str(number))
+        text = text_cell(cells, cell, path, number, chat)
+        return plain_sentence(text, str(number)) if chat is None else chat.sentence(text, str(number))
 
     def examples() -> Iterator[Example | CorpusError]:
         for number, cells in rows:

@@ -147,5 +147,5 @@ class TrainingSetOptions(Checked):
         """Returns the options by which the text corpus of `mlm` and `translation` is read."""
         data = self.data
         return CorpusOptions(
-            data.target, self.column, self.target_column, self.split, data.limit, data.skip_broken, offline
+            data.target, self.column, self.target_column, self.split, data.limit, data.skip_broken, offline, data.chat
         )

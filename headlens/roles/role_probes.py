@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ def measure_probes(
     Raises:
         OptionError: for a model that cannot be asked, see `check_probes` and `make_prompts`.
     """
-    check_probes(loaded)
+    check_probes(loaded, probes)
     causal = is_decoder_only(loaded.model)
     unembedding, notes = _unembedding(loaded.model) if {"induction", "retrieval"} & set(probes) else (None, [])
     passes: dict[str, Any] = {}
@@ -109,15 +109,9 @@ def _random_passes(
 def _text_passes(
     loaded: LoadedModel, probes: Sequence[str], seed: int, unembedding: Tensor | None, notes: list[str]
 ) -> dict[str, Any]:
-    """Numbers of every head on prompts with a question; those of a model that answers nothing are not there.
-
-    Raises:
-        OptionError: for a model that is no decoder, or cannot read the prompts.
-    """
+    """Numbers of every head on prompts with a question; those of a model that answers nothing are not there."""
     if not (asked := [name for name in _IN_TEXT if name in probes]):
         return {}
-    if not is_decoder_only(loaded.model):
-        raise OptionError(f"--probes {asked[0]} is for decoders; {loaded.name} is none.", "Leave it out.")
     tokenizer, passes = tokenizer_of(loaded), dict[str, Any]()
     if "retrieval" in asked:
         runs = make_needle_runs(tokenizer, loaded.max_length)
@@ -139,17 +133,31 @@ def _text_passes(
     return passes
 
 
-def check_probes(loaded: LoadedModel) -> None:
-    """Refuses models that read two texts, or none.
+def check_probes(loaded: LoadedModel, probes: Collection[str]) -> None:
+    """Refuses models that cannot read the prompts of some probes.
+
+    Args:
+        loaded: the model.
+        probes: their names.
 
     Raises:
-        OptionError: for an encoder-decoder, or a model without tokenizer.
+        OptionError: for an encoder-decoder, a model without tokenizer, one that reads too few tokens or knows too few;
+            for prompts with a question also for a model that is no decoder.
     """
     if loaded.model.config.is_encoder_decoder:
         raise OptionError(
             f"--probes is for encoders and decoders; {loaded.name} is both.", "Leave --probes out for this model."
         )
-    tokenizer_of(loaded)
+    tokenizer = tokenizer_of(loaded)
+    asked = [name for name in _IN_TEXT if name in probes]
+    if asked and not is_decoder_only(loaded.model):
+        raise OptionError(f"--probes {asked[0]} is for decoders; {loaded.name} is none.", "Leave it out.")
+    if len(asked) < len(set(probes)):
+        make_prompts(tokenizer, loaded.max_length, 1, 0, causal=is_decoder_only(loaded.model))
+    if "retrieval" in asked:
+        make_needle_runs(tokenizer, loaded.max_length, depths=(0,))
+    if "query-retrieval" in asked:
+        make_document_runs(tokenizer, loaded.max_length, 0)
 
 
 def _read(

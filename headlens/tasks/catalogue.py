@@ -62,7 +62,7 @@ class TaskEntry:
 TWO: Layout = ("sentence1", "sentence2", "label")
 SCORES: tuple[Layout, ...] = (TWO, ("sentence1", "sentence2", "score"))
 STS_FILE: Layout = ("genre", "file", "year", "number", "label", "sentence1", "sentence2")
-SENTENCES: tuple[Layout, ...] = (("text",), ("sentence",), ("1",))
+SENTENCES: tuple[Layout, ...] = (("text",), ("sentence",), ("messages",), ("1",))
 PARALLEL: tuple[Layout, ...] = (("source", "target"), ("translation.de", "translation.en"), ("1", "2"))
 # SWAG, SWAG with its endings in one list, and HellaSwag.
 ENDINGS: tuple[Layout, ...] = (

@@ -10,6 +10,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from headlens.corpora.chat import template_of
 from headlens.corpora.sentence import BrokenRows
 from headlens.corpora.text import distinct_names
 from headlens.errors import CorpusError, OptionError, counted
@@ -74,6 +75,7 @@ class DataOptions:
             names do not say it or are wrong; of a task whose classes the data names, all that the `data` may have.
         skip_broken: leave out rows that cannot be read, as many as `BrokenRows` allows.
         bleu_tokenizer: name of sacreBLEU's tokenizer; None is that of the target language.
+        chat: model whose chat template writes conversations as text.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class DataOptions:
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     skip_broken: bool = False
     bleu_tokenizer: BleuTokenizer | None = None
+    chat: str | None = None
 
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 1:
@@ -150,11 +153,12 @@ class RowExamples:
 
     def _examples(self, counts: SourceCounts) -> Iterator[TaskExample | CorpusError | None]:
         reader, columns, seen = self.reader, dict[str, str](), Counter[str]()
+        chat = template_of(self.options.chat, offline=self.options.offline)
         for row in self.rows:
             if isinstance(row, CorpusError):
                 yield row
                 continue
-            for part in reader.parts(row):
+            for part in reader.parts(replace(row, chat=chat)):
                 if not columns:
                     columns = dict(choose_columns(part, reader.roles, self.layouts, self.options.columns))
                     reader = self._with_names(reader, columns.get("label", ""), part, counts)

@@ -81,7 +81,9 @@ def open_examples(
         known: classes of a model or of training data, for a task whose classes the data names, see `name_classes`.
         read_classes: whether such data is read for its classes; without these it can be counted.
     """
-    alike = {name: getattr(data, name) for name in ("limit", "target", "min_words", "skip_broken", "bleu_tokenizer")}
+    alike = {
+        name: getattr(data, name) for name in ("limit", "target", "min_words", "skip_broken", "bleu_tokenizer", "chat")
+    }
     labels = parse_labels(data.labels)
     options = DataOptions(columns_by_role(data), data.data_split, offline=offline, labels=labels, **alike)
     source: OwnSource

@@ -10,6 +10,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.chat import ChatTemplate
 from headlens.corpora.sources import HubCorpus
 from headlens.corpora.table import (
     AS_JSON,
@@ -44,12 +45,14 @@ class TaskRow:
         place: file or data set.
         line: line in the file; None in data sets, whose rows have no lines.
         number: number of the row, from 1.
+        chat: how conversations are written as text.
     """
 
     cells: Mapping[str, Any]
     place: str
     line: int | None
     number: int
+    chat: ChatTemplate | None = None
 
     def text(self, column: str) -> str:
         """Returns the text of a column as it stands there, also white space around it; empty where the cell is null.
@@ -57,7 +60,7 @@ class TaskRow:
         Raises:
             CorpusError: no such column, or something other than text in it, also where that is written as text.
         """
-        return text_cell(self.cells, column, self.place, self.line)
+        return text_cell(self.cells, column, self.place, self.line, self.chat)
 
     def texts(self, column: str, number: int) -> list[str]:
         """Returns the texts of a list in a column; none but empty ones where the cell is null.

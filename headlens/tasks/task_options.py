@@ -182,6 +182,7 @@ class TaskData(Checked):
     )
     labels: tuple[str, ...] = option((), shared_options.CLASS_LABELS)
     skip_broken: bool = option(False, shared_options.SKIP_BROKEN)
+    chat: str | None = option(None, shared_options.CHAT)
     bleu_tokenizer: BleuTokenizer | None = option(None, shared_options.BLEU_TOKENIZER)
     text: tuple[str, ...] = option(
         (),

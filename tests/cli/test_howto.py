@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from made_tasks import sentiment_table, text
 from saved import build, save
 from small_vocabulary import minilm
 from tiers import rest_slow
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedTokenizerFast
 
 from headlens.attention_masks import patterns
 from headlens.metrics.metric_registry import ENTRY_POINTS
@@ -66,7 +70,15 @@ def small_files(folder: Path, make: Callable[..., str], bert: Path) -> dict[str,
     (folder / "pairs.jsonl").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     (folder / "dev.tsv").write_text(sentiment_table(), encoding="utf-8")
     tokenizer = minilm()  # names of people are one token each
-    save(build("LlamaForCausalLM", len(tokenizer)), folder / "my-llama", tokenizer)
+    save(build("LlamaForCausalLM", len(tokenizer), max_position_embeddings=1024), folder / "my-llama", tokenizer)
+    pieces = tokenizer.backend_tokenizer
+    pieces.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+    chat = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="[UNK]", pad_token="[PAD]", bos_token="[CLS]")
+    chat.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    save(build("LlamaForCausalLM", len(chat)), folder / "my-chat", chat)
+    said = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in pairwise(lines)]
+    talks = "".join(json.dumps({"messages": talk}) + "\n" for talk in said)
+    (folder / "chats.jsonl").write_text(talks, encoding="utf-8")
     shutil.copytree(make("howto"), folder / "bert-sst2")
     shutil.copytree(make("howto-albert", "Albert"), folder / "albert-sst2")
     shutil.copytree(folder / "bert-sst2", folder / "my-classifier")

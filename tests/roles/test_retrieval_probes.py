@@ -18,7 +18,7 @@ from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.roles.needle_prompts import NEEDLES, DocumentRun, NeedleRun, make_document_runs, make_needle_runs
 from headlens.roles.retrieval_probes import measure_query_retrieval, measure_retrieval, recall
-from headlens.roles.role_probes import held_heads, measure_probes
+from headlens.roles.role_probes import check_probes, held_heads, measure_probes
 
 ANSWERED = ("retrieval", "query-retrieval")
 
@@ -140,11 +140,11 @@ def test_models_that_cannot_be_asked(
     decoder = LoadedModel("gpt2", build("GPT2LMHeadModel", len(bytebpe_tokenizer)), bytebpe_tokenizer, None)
     for probe in ANSWERED:
         with pytest.raises(OptionError, match=f"--probes {probe} is for decoders; bert is none"):
-            measure_probes(encoder, [probe])
+            check_probes(encoder, [probe])
         with pytest.raises(OptionError, match="the model reads 40 tokens, and retrieval needs"):
-            measure_probes(decoder, [probe])
+            check_probes(decoder, [probe])
         with pytest.raises(OptionError, match=r"100% of its tokens are unknown|retrieval needs"):
-            measure_probes(circuit(), [probe])
+            check_probes(circuit(), [probe])
 
 
 def test_a_model_that_answers_nothing_has_no_rows(

@@ -36,7 +36,7 @@ class ProbedModels:
     def check(self, loaded: LoadedModel) -> None:
         """Refuses a model that cannot be asked, before anything is measured; errors as in `check_probes`."""
         if self.probes:
-            check_probes(loaded)
+            check_probes(loaded, self.probes)
 
     def measure(self, loaded: LoadedModel, label: str) -> None:
         """Measures the heads of a model, which the tables call by this label; errors as in `measure_probes`."""

@@ -9,7 +9,6 @@ import pandas as pd
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
 from headlens.analyses.dam.sweep import DamSweep
-from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.errors import counted
 from headlens.learning.mask_learning import EARLIER_MASKS, MASKS, load_mask, made_mask
@@ -72,8 +71,7 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
         return run.load(request.model, request.model_options)
     data, options = request.training_set, request.model_options
     corpus = open_corpus(
-        data.corpus,
-        CorpusOptions(None, data.column, None, data.split, data.data.limit, data.data.skip_broken, options.offline),
+        data.corpus, replace(data.corpus_options(offline=options.offline), target=None, target_column=None)
     )
     longest, halves = request.dam.longest, data.next_sentence
     text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
