@@ -16,6 +16,7 @@ from headlens.options import CORPUS, MASK, MODEL, TASK, typed_words
 _CARRIED = (MODEL, CORPUS, TASK, MASK)  # panels of options that are about a model and its data
 # How a command read its data, and in how many parts, is not what the next one is about.
 _LEFT = {"batch_tokens", "shard", "merge", "metric", "predict", "also_on", "dev", "dev_target", "kernel"}
+_OF_WEIGHTS = {"relevance", "prune", "compact"}  # commands that read no quantised model
 
 
 def next_step(name: str, request: Any, *arguments: str, without: Sequence[str] = ()) -> str:
@@ -28,8 +29,9 @@ def next_step(name: str, request: Any, *arguments: str, without: Sequence[str] =
         without: names of further options that are not repeated.
     """
     options = commands()[name].options
+    left = _LEFT | set(without) | ({"quantize"} if name in _OF_WEIGHTS else set())
     among = {n for n, o in options.items() if o.option.panel in _CARRIED and not o.option.argument}
-    return shlex.join(["headlens", name, *arguments, *typed_words(request, among - _LEFT - set(without))])
+    return shlex.join(["headlens", name, *arguments, *typed_words(request, among - left)])
 
 
 def as_started(commands_text: str) -> str:

@@ -56,11 +56,33 @@ def check_given(model: Any) -> None:
         raise OptionError(f"{_a(tokenizer)} is no tokenizer of transformers.", advice)
 
 
+def is_quantised(model: PreTrainedModel) -> bool:
+    """Whether transformers loaded a model with quantised weights."""
+    return getattr(model, "hf_quantizer", None) is not None
+
+
+def check_not_quantised(name: str, model: PreTrainedModel) -> None:
+    """Refuses a model with quantised weights: they are known by their type, or by the package of their class or layer.
+
+    Args:
+        name: name of the model, for errors.
+        model: a model of transformers.
+
+    Raises:
+        ModelError: naming one.
+    """
+    weights = dict(model.named_parameters())
+    if quantised := [key for key, weight in weights.items() if _is_quantised(weight)] or _quantised_layers(model):
+        problem = f"{name}: {quantised[0]} and others are quantised; this needs weights of 16 or 32 bits."
+        advice = "Load the model without quantisation, or call model.dequantize()."
+        raise ModelError(problem, f"{advice} Roles, maps, probes and the ablation of single heads do without.")
+
+
 def check_weights_at_hand(name: str, model: PreTrainedModel) -> None:
     """Refuses a model whose weights are not those of one that can be read: elsewhere, quantised, behind adapters.
 
-    Adapters are known by layers around others (`base_layer`), quantised weights by their type, or by the package of
-    their class or layer, offloaded ones by their device.
+    Adapters are known by layers around others (`base_layer`), offloaded weights by their device. Quantised models are
+    read as transformers loads them, by commands that need no weights.
 
     Args:
         name: name of the model, for errors.
@@ -74,9 +96,8 @@ def check_weights_at_hand(name: str, model: PreTrainedModel) -> None:
     if getattr(model, "_hf_peft_config_loaded", False) or any(_has(m, "base_layer") for m in model.modules()):
         advice = "Merge them into the weights (PEFT: merge_and_unload), or load the model without them."
         raise ModelError(f"{name} has adapters inside its layers, which headlens does not read.", advice)
-    if quantised := [key for key, weight in weights.items() if _is_quantised(weight)] or _quantised_layers(model):
-        problem = f"{name}: {quantised[0]} and others are quantised; headlens reads weights of 16 or 32 bits."
-        raise ModelError(problem, "Load the model without quantisation, or call model.dequantize().")
+    if not is_quantised(model):
+        check_not_quantised(name, model)
     if elsewhere := [key for key, weight in weights.items() if weight.is_meta]:
         problem = f"{name}: {len(elsewhere)} of its {len(weights)} weights are offloaded to a disk or another device"
         raise ModelError(f"{problem} ({elsewhere[0]} …).", "Load it whole on one device: without device_map, offload.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import importlib
+import logging
 import math
 import warnings
 from collections.abc import Iterable, Iterator
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, BitsAndBytesConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
@@ -35,7 +37,7 @@ from headlens.languages import (
 from headlens.models import checkpoint_settings
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
-from headlens.models.given_models import check_weights_at_hand
+from headlens.models.given_models import check_weights_at_hand, is_quantised
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -266,7 +268,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             checkpoint_settings.set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
-            kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, stored)
+            kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, device, stored)
             (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
             stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
@@ -295,7 +297,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         notes += language_notes(tokenizer, model, unknown_languages, languages)
     return LoadedModel(
         name,
-        model.eval().to(device),
+        model.eval() if is_quantised(model) else model.eval().to(device),
         tokenizer,
         extract_commit_hash(str(files.path("config.json")), None),
         missing,
@@ -307,7 +309,9 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     )
 
 
-def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions, stored: Iterable[str]) -> Read:
+def _reader(
+    files: CheckpointFiles, config: PreTrainedConfig, options: ModelOptions, device: torch.device, stored: Iterable[str]
+) -> Read:
     """Returns what reads the weights of a checkpoint, which has those `stored`, with a class of transformers."""
 
     def read(kind: Any, classes: int | None = None, **more: Any) -> tuple[PreTrainedModel, dict[str, Any]]:
@@ -326,12 +330,39 @@ def _reader(files: CheckpointFiles, config: PreTrainedConfig, options: ModelOpti
                 dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
                 use_safetensors=None if options.allow_pickle else True,
                 output_loading_info=True,
+                **_quantised(options, config, device),
                 **files.trusting,
                 **more,
             )
         return loaded[0], whole_report(*loaded, stored, more.get("key_mapping", {}))
 
     return read
+
+
+def _quantised(options: ModelOptions, config: PreTrainedConfig, device: torch.device) -> dict[str, Any]:
+    """Returns further arguments of `from_pretrained` for a model that is quantised, or is to be.
+
+    Raises:
+        OptionError: if it is already, bitsandbytes is not installed, or would fetch its code for the device.
+    """
+    stored = getattr(config, "quantization_config", None) is not None
+    if options.quantize == "none":
+        return {"device_map": {"": device}} if stored else {}
+    if stored:
+        raise OptionError("--model-args quantize: the checkpoint is quantised already.", "Leave it out.")
+    if device.type == "mps":
+        raise OptionError("--model-args quantize is for CUDA and CPU.", "Leave it out, or give --device cpu.")
+    # It warns at every product of numbers of 32 bits.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    # On some processors bitsandbytes asks the hub for code as it is imported.
+    with only_cache(enabled=True):
+        try:
+            importlib.import_module("bitsandbytes")
+        except ImportError as error:
+            advice = "Install it: pip install bitsandbytes."
+            raise OptionError("--model-args quantize needs bitsandbytes.", advice) from error
+    bits = {f"load_in_{options.quantize}": True}
+    return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": {"": device}}
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:

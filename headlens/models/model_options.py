@@ -10,6 +10,7 @@ from headlens.shared_options import MODEL_NAME, OFFLINE
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
+Quantize = Literal["none", "8bit", "4bit"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,12 @@ class ModelOptions:
 
     device: Device = option("auto", "Device to compute on; auto: the first available of CUDA, MPS, CPU.", MODEL)
     dtype: DType = option("auto", "Data type of the weights; auto: float32.", MODEL, flags=("--dtype",))
+    quantize: Quantize = option(
+        "none",
+        "Quantise weights by bitsandbytes when loading: 8bit, 4bit; for commands that only read.",
+        MODEL,
+        group="model-args",
+    )
     revision: str | None = option(None, "Branch, tag or commit on the hub.", MODEL, shown="main", group="model-args")
     source_language: str | None = option(
         None,

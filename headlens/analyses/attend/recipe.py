@@ -42,7 +42,10 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     examples = sentence_examples(request.text, request.target_text)
     parse_heads(request.without)  # what cannot be read is refused before models are loaded
     with open_run("attend", request.model, request, reporter, mask=request.mask) as run:
-        models = [run.load(name, request.model_options) for name in filter(None, (request.model, request.second))]
+        models = [
+            run.load(name, request.model_options, quantised=True)
+            for name in filter(None, (request.model, request.second))
+        ]
         states = states_of(request, models)
         maps = attention_of_states(states, examples, request, run.tell)
         notes = [*run.warnings, *sink_notes(sentence_map.weights for sentence_map in maps)]
