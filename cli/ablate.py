@@ -29,12 +29,12 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
     from headlens.analyses.ablate.overviews import (
-        LOSSES_TITLE,
         NONE_SIGNIFICANT,
         best_alone,
         findings_of,
         most_damage,
         one_row_for_orders,
+        without,
     )
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.findings.verdicts import skill_first, tied
@@ -66,7 +66,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
             for row in chosen.to_dict("records")
         ]
         title = "Best head of each layer when it is the only one kept"
-        title = title if alone else f"{LOSSES_TITLE} ({mode!s} ablation)"
+        title = title if alone else f"Largest losses {without(str(mode))} a head ({mode!s} ablation)"
         if rows:
             # Of heads that make no difference some come first, too.
             unclear = not alone and not (chosen["p_holm"] < _LEVEL).any()

@@ -21,7 +21,7 @@ from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.example_sources import DataSummary, SourceCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.skill import skill_of
-from headlens.tasks.task import Floats, Task
+from headlens.tasks.task import Floats, Task, length_preference
 from headlens.tasks.task_options import FEW_EXAMPLES, guess_text
 from headlens.tasks.translation import CUT
 
@@ -81,10 +81,11 @@ def record_notes(
     elif (chance := task.chance(records)) is not None:
         metric = task.metrics[0]
         article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
-        by_length = "longer" in task.columns and records[:, task.columns.index("longer")].any()
-        guess = guess_text(among_candidates=not task.labels, by_length=bool(by_length))
+        length = length_preference(task, records)
+        guess = guess_text(among_candidates=not task.labels, length=length)
         where = "" if pruned_on is None else _on_both(chance, task.chance(records[pruned_on]), pruned_on)
-        notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level){where}.")
+        at_random = "; at random 0.500" if length else ""
+        notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level{at_random}){where}.")
         skill, right = skill_of(task, records), task.right(records, metric)
         guessing = f"{guess[0].lower()}{guess[1:]}"
         if skill.worse:
@@ -96,6 +97,8 @@ def record_notes(
             why = f"{_TRAIN}{'.' if constant else ', or evaluate it on more examples.'}"
             if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
                 why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
+                if length:
+                    why = ", and no model could be: the lengths of candidates tell. Use pairs of equal length."
             notes.append(f"The model is not significantly better than {guessing}{why}")
     notes += _length_notes(task, records)
     if same := same_answer_text(task.answer_share(records)):

@@ -55,7 +55,7 @@ def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
         sentences: those that say of a model that it has one answer for everything say enough, and what is said of none
             of the models, such as one of many penalties, stays a note.
     """
-    constant = {text.partition(":")[0] for text in sentences if ": the model gives the same answer to all" in text}
+    constant = {text.partition(":")[0] for text in sentences if ": the model gives the same answer to" in text}
     first = []
     for note in notes:
         if begins := _NO_SKILL.match(note):

@@ -157,8 +157,19 @@ def unpruned_title(name: str, share: float, *, guesses: bool = False) -> str:
         share: of the examples that get its most frequent answer, told if that is (nearly) all.
         guesses: whether it is not shown to be better than guessing.
     """
-    told = same_answer_text(share) or NO_SKILL * guesses
+    told = silence_text(share, guesses=guesses)
     return f"{name}\nunpruned: {told}" if told else name
+
+
+def silence_text(share: float, *, guesses: bool) -> str:
+    """Returns why a model has no verdicts: one answer for nearly everything, no skill, or both; empty for others.
+
+    Args:
+        share: of the examples that get its most frequent answer; may be NaN.
+        guesses: whether it is not shown to be better than guesses.
+    """
+    same = same_answer_text(share)
+    return "; ".join(filter(None, (same, NO_SKILL if guesses and not share >= 1 else "")))
 
 
 def verdicts_text(rows: pd.DataFrame) -> str:
@@ -166,7 +177,8 @@ def verdicts_text(rows: pd.DataFrame) -> str:
     known = set(rows["verdict"].dropna()) if "verdict" in rows else set()
     marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled"}
     meanings = "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
-    margin = range_text(float_column(rows, "margin"), ".3g")
+    judged = rows.dropna(subset=["verdict"]) if "verdict" in rows else rows
+    margin = range_text(float_column(judged, "margin"), ".3g")
     return meanings + f"; margin: {margin}" * bool(meanings and margin)
 
 

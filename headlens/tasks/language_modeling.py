@@ -25,7 +25,16 @@ from headlens.tasks.classification import ChoiceTask
 from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.masked import Likelihood, language_logits, row_log_likelihoods
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import NO_TRAITS, Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns
+from headlens.tasks.task import (
+    NO_TRAITS,
+    Floats,
+    HeadKind,
+    PreparedExample,
+    Task,
+    TaskBatch,
+    length_preference,
+    record_columns,
+)
 from headlens.tasks.task_options import LOGIT_DIFFERENCE
 
 # Tokens of a window, for models that read more.
@@ -261,8 +270,7 @@ class LikelihoodChoice(ChoiceTask):
         """
         if metric not in (None, "accuracy"):
             return super().chance(records, metric, labels)
-        longer = records[:, self.columns.index("longer")]
-        return float(0.5 + abs(np.sign(longer).mean()) / 2)
+        return 0.5 + abs(length_preference(self, records)) / 2
 
     def _scores(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the log-likelihood of every candidate in nats, (n, candidates)."""

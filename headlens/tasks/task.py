@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from headlens.corpora.batches import padded_inputs
 from headlens.errors import OptionError
+from headlens.tables.same_answers import NEARLY_ALL
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -201,9 +202,10 @@ class Task(ABC):
     def constant(self, records: Floats, metric: str | None = None) -> bool:
         """Returns whether a model gives every example the same answer, so that a metric of answers shows nothing of it.
 
+        Texts that a model writes share words by chance, whatever they say: nearly all of them being the same is enough.
         False where `answer_share` is not known.
         """
-        return self.answer_share(records, metric) == 1
+        return self.answer_share(records, metric) >= (NEARLY_ALL if "written" in self.columns else 1)
 
     def chance(
         self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
@@ -366,3 +368,13 @@ def record_columns(*parts: Tensor | Floats) -> Floats:
     """Puts columns of records, each (n,), side by side in float64: (n, k)."""
     arrays = [p.detach().double().cpu().numpy() if isinstance(p, Tensor) else np.asarray(p, np.float64) for p in parts]
     return np.stack(arrays, axis=1)
+
+
+def length_preference(task: Task, records: Floats) -> float:
+    """Returns how much more often the right one of two candidates has more tokens than fewer, from -1 to 1.
+
+    Args:
+        task: 0 for tasks without the record `longer`.
+        records: of the examples, (n, k).
+    """
+    return float(np.sign(records[:, task.columns.index("longer")]).mean()) if "longer" in task.columns else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from headlens import shared_options
@@ -101,14 +102,25 @@ CHOICES = ("swag", "paraphrase", "minimal-pairs", "cloze")  # tasks that choose 
 DEFAULT_TASK = "paraphrase"
 
 
+WRITTEN = ("translation", "squad", "squad2")  # tasks whose answers are texts
 LENGTH_TELLS = ("minimal-pairs", "cloze")  # those of them in which sums over tokens decide
 
 
-def guess_text(*, among_candidates: bool, by_length: bool = False) -> str:
-    """What guesses without reading an example are: the best constant class, or a choice among candidates."""
-    if among_candidates:
-        return "Choosing at random or by length" if by_length else "Choosing at random"
-    return "Always giving the most frequent answer"
+def guess_text(*, among_candidates: bool, length: float = 0) -> str:
+    """What guesses without reading an example are: the best constant class, or a choice among candidates.
+
+    Args:
+        among_candidates: whether the task chooses among candidates.
+        length: below 0 if always choosing the candidate of fewer tokens is right most often, above 0 if that of more;
+            NaN where it is one or the other; 0 where lengths say nothing.
+    """
+    if not among_candidates:
+        return "Always giving the most frequent answer"
+    if not length:
+        return "Choosing at random"
+    if math.isnan(length):
+        return "Choosing at random or by length"
+    return f"Always choosing the candidate of {'more' if length > 0 else 'fewer'} tokens"
 
 
 def task_name(given: object) -> str:

@@ -172,7 +172,8 @@ def test_modes(run: Callable[..., Any], mode: str) -> None:
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
     assert set(rows["mode"]) == {mode}
-    assert f"Largest losses without a head ({mode} ablation)" in done.out
+    assert re.search(rf"Largest losses with\w* .*\ba head\s+\({mode}\s+ablation\)", done.out)
+    assert ("without a head" in done.out) == (mode == "zero")
 
 
 @pytest.mark.slow

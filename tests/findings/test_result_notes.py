@@ -17,7 +17,7 @@ from headlens.statistics.paired_tests import Comparison
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import ChoiceTask
 from headlens.tasks.skill import skill_of
-from headlens.tasks.task_options import CHOICES, LENGTH_TELLS
+from headlens.tasks.task_options import CHOICES, LENGTH_TELLS, WRITTEN
 
 MOST_FREQUENT = "Always giving the most frequent answer has"
 NO_CORRELATION = "Scores that have nothing to do with the texts have a pearson correlation of 0 (chance level)."
@@ -194,10 +194,15 @@ def test_choosing_by_length_is_no_skill(name: str, sign: int) -> None:
     records[:, 1] = np.where(longer == 0, np.arange(100) % 2, sign * longer > 0)
     assert task.chance(records) == task.value(records) == pytest.approx(0.8)
     notes = record_notes(task, records)
-    assert notes[0] == "Choosing at random or by length has an accuracy of 0.800 (chance level)."
-    assert notes[1].startswith("The model is not significantly better than choosing at random or by length: ")
+    rule = f"lways choosing the candidate of {'fewer' if sign > 0 else 'more'} tokens"
+    assert notes[0] == f"A{rule} has an accuracy of 0.800 (chance level; at random 0.500)."
+    assert notes[1].startswith(f"The model is not significantly better than a{rule}: ")
     records[:, 1] = 0
     assert skill_of(task, records).better
+    records[:, task.columns.index("longer")] = sign
+    assert record_notes(task, records)[1].endswith(
+        ", and no model could be: the lengths of candidates tell. Use pairs of equal length."
+    )
     records[:, task.columns.index("longer")] = 0
     assert task.chance(records) == 0.5
     assert record_notes(task, records)[0].startswith("Choosing at random has an accuracy of 0.500")
@@ -228,6 +233,20 @@ def test_a_model_that_gives_nearly_all_examples_one_answer_is_told(other: int, s
 def test_what_guesses_are_is_known_of_every_task() -> None:
     chosen = {name for name, entry in CATALOGUE.items() if isinstance(entry.task, ChoiceTask)}
     assert chosen == set(CHOICES)
+    assert {name for name, entry in CATALOGUE.items() if "longer" in entry.task.columns} == set(LENGTH_TELLS)
+    assert {name for name, entry in CATALOGUE.items() if "written" in entry.task.columns} == set(WRITTEN)
+
+
+@pytest.mark.parametrize(("name", "constant"), [("translation", True), ("squad2", True), ("sst2", False)])
+def test_nearly_one_text_for_everything_is_one_answer(name: str, constant: bool) -> None:
+    """Texts share words by chance: a metric of them changes whatever is written; classes have a chance level."""
+    task = find_task(name).task
+    records = np.ones((100, len(task.columns)))
+    column = task.columns.index("written" if "written" in task.columns else "predicted")
+    records[:5, column] = np.arange(5) + 2
+    assert task.constant(records) is constant
+    records[5, column] = 0
+    assert not task.constant(records)
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import (
-    NO_SKILL,
     draw_chance,
     draw_intervals,
     draw_level,
@@ -28,13 +27,14 @@ from headlens.plots.curves import (
     no_shorter_than_margin,
     panels,
     range_text,
+    silence_text,
     unpruned_title,
     verdicts_text,
 )
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
-from headlens.tables.same_answers import answer_shares, same_answer_text
+from headlens.tables.same_answers import answer_shares
 from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, NO_UPPER_END
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ _PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."
 _RING = "Ring: not needed, since the loss is shown to be below the margin."
 _RING_ALONE = "Ring: the other heads of the layer are not needed, since their loss is shown to be below the margin."
 _UNMARKED = "No mark: not decided."
+_SILENT = "Heads of a model that is not shown to be better than guessing have no verdicts, and no marks."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -142,6 +143,8 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     tested = np.isfinite(float_column(rows, "p_holm")).any()
     ring = _RING_ALONE if set(rows["mode"]) == {KEEP_ONLY} else _RING
     marks = [ring] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
+    judged = rows["verdict"].notna().to_numpy() if "verdict" in rows else np.ones(len(rows), bool)
+    marks += [_SILENT] * bool(marks and not judged.all())
     cells = Cells(
         "delta",
         significant,
@@ -152,7 +155,9 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         pale="" if dotted.any() else _PALE if tested else Cells.pale,
         ringed=partial(_have, NOT_NEEDED),
         ring=" ".join(marks),
-        remark=f"Margin, the smallest loss that matters: {margins}." if (margins := range_text(margin, ".3g")) else "",
+        remark=f"Margin, the smallest loss that matters: {margins}."
+        if (margins := range_text(margin[judged], ".3g"))
+        else "",
     )
     return interval_map(
         rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_text(rows)}"
@@ -174,7 +179,7 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def _name(part: StackRows) -> str:
     known = float_column(part.rows, "baseline")
     shares = float_column(part.rows, "baseline_answer_share")
-    same = same_answer_text(shares[0]) or (NO_SKILL if has_no_verdicts(part.rows) else "")
+    same = silence_text(shares[0], guesses=has_no_verdicts(part.rows))
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
     baseline = f"{shown} with all heads" if np.isfinite(known[0]) else ""
     return "\n".join(filter(None, (part.name, baseline, same)))

@@ -36,9 +36,9 @@ from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_ce
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import NEEDED
-from headlens.tables.same_answers import answer_shares
+from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tables.shared_columns import VERDICTS
-from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER
+from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, WRITTEN
 
 MOST = 10  # heads of a model
 LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is significant)"
@@ -48,6 +48,21 @@ _COMPARED = ("all heads", "value")
 _CHANGE = ("delta", "ci_low", "ci_high")
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
+
+
+# What is read in the place of a head, by mode.
+_INSTEAD = {
+    "mean": "with the mean output of",
+    "uniform": "with even attention in",
+    "resample": "with another example's output of",
+    "counterfactual": "with the changed text's output of",
+    "optimal": "with the best constant instead of",
+}
+
+
+def without(mode: str) -> str:
+    """The words before the head that an ablation is of: `without`, or what stands in the place of its output."""
+    return _INSTEAD.get(mode, "without")
 
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -365,8 +380,10 @@ def _no_verdict(rows: pd.DataFrame, answers: float, examples: str, what: str) ->
     """Why nothing is said of what heads are needed for: one answer to that share of the examples, or no skill."""
     # A table from somewhere else may have empty cells.
     n = int(np.nanmax([0, *float_column(rows, "n")]))
-    text = one_answer_text if answers >= 1 else no_skill_text
-    return text(str(rows["metric"].iloc[0]), n, examples, what)
+    metric, same = str(rows["metric"].iloc[0]), same_answer_text(answers)
+    if same and str(rows["task"].iloc[0]) in WRITTEN:
+        return f"the model gives {same} ({n:,} {examples}), so that {metric} does not tell what {what} are needed for."
+    return (one_answer_text if answers >= 1 else no_skill_text)(metric, n, examples, what)
 
 
 def _without_any(rows: pd.DataFrame) -> str:
@@ -374,14 +391,15 @@ def _without_any(rows: pd.DataFrame) -> str:
     metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
     if not math.isfinite(baseline):
         return ""
-    changed = int((rows["value"] != baseline).sum())
+    changed, gone = int((rows["value"] != baseline).sum()), without(str(rows["mode"].iloc[0]))
     if changed:
+        taken = "taken out" if gone == "without" else "replaced"
         return (
             f" It has {metric} {number_text(baseline)}, which changes if any one of {changed} of "
-            f"{counted(len(rows), 'head')} is taken out."
+            f"{counted(len(rows), 'head')} is {taken}."
         )
     return (
-        f" It has exactly the same {metric}, {number_text(baseline)}, without any one of {counted(len(rows), 'head')}."
+        f" It has exactly the same {metric}, {number_text(baseline)}, {gone} any one of {counted(len(rows), 'head')}."
     )
 
 
@@ -390,12 +408,14 @@ def _needed(rows: pd.DataFrame) -> str:
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
-    verdicts = f" {counts}" if counts else ""
+    verdicts, gone = f" {counts}" if counts else "", without(str(rows["mode"].iloc[0]))
+    if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
+        verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}.{verdicts}"
     if worst.empty:
         intact = number_text(float(baseline))
         same = (rows["value"].dropna() == baseline).all()
         has = f"exactly the same {metric} as with all, {intact}," if same else f"{metric} {intact} or better"
-        none = f"without any one of {len(rows)} heads, {task} has {has} on these examples"
+        none = f"{gone} any one of {len(rows)} heads, {task} has {has} on these examples"
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     value, intact = compared_texts(row["value"], row["baseline"])
@@ -408,12 +428,19 @@ def _needed(rows: pd.DataFrame) -> str:
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
         none = f"none of {len(rows)} heads {effect} on its own"
-        return f"{none}; the largest loss is without {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
+        return f"{none}; the largest loss is {gone} {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
     # Improvements, which are counted in a sentence of their own, may be significant, too.
-    what = f"The loss without {'each of ' * (lost > 1)}{counted(lost, 'head')}" if better else counted(lost, "head")
+    what = f"The loss {gone} {'each of ' * (lost > 1)}{counted(lost, 'head')}" if better else counted(lost, "head")
     significance = f"{what} of {len(rows)} {'is' if lost == 1 or better else 'are'} significant."
     near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
-    most = f"one of the heads that {task} suffers most without is" if near else f"{task} suffers most without"
+    most = f"{task} suffers most {gone}"
+    if near:
+        removed = gone == "without"
+        most = (
+            f"one of the heads that {task} suffers most without is"
+            if removed
+            else f"one of the largest losses is {gone}"
+        )
     which = f"{head_name(row)}{tied(alike, near=near)}"
     return f"{most} {which}: {change} {significance}{better}{verdicts}"
 
@@ -425,11 +452,12 @@ def _better_without(rows: pd.DataFrame) -> str:
     place = int(np.argmin(worsening(rows)))
     row, near = rows.iloc[place], not_apart(rows, place, _CHANGE)
     value, _ = compared_texts(row["value"], row["baseline"])
-    best = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum(), near=near)}"
+    best, gone = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum(), near=near)}", without(str(row["mode"]))
+    begin = f"{gone[0].upper()}{gone[1:]}"
     if len(rows) == 1:
-        return f" Without {best}, {row['metric']} is significantly better: {value}."
-    most = "among them" if near else "most so without"
-    which = f"Without any one of {len(rows)} heads, {row['metric']} is significantly better, {most}"
+        return f" {begin} {best}, {row['metric']} is significantly better: {value}."
+    most = "among them" if near else f"most so {gone}"
+    which = f"{begin} any one of {len(rows)} heads, {row['metric']} is significantly better, {most}"
     return f" {which} {best}: {value}."
 
 

@@ -50,7 +50,7 @@ def changed_examples(examples: Examples, changed: Examples) -> tuple[PreparedExa
     """Returns every example with its changed text, by its place among the rows of the data.
 
     Raises:
-        OptionError: if there are not as many, or one does not have as many tokens as its original.
+        OptionError: if there are not as many, or one is its original or does not have as many tokens.
     """
     if len(examples) != len(changed):
         raise OptionError(
@@ -74,8 +74,13 @@ def changed_examples(examples: Examples, changed: Examples) -> tuple[PreparedExa
         # What is to be said stays that of the data.
         rows = [replace(row, labels=own.labels) for own, row in zip(one.rows, other.rows, strict=True)]
         together.append(replace(one, rows=tuple(rows)))
-    if all(one.rows == other.rows for one, other in zip(examples.prepared, together, strict=True)):
-        raise OptionError("--pairs has the texts of the data, unchanged.", "Give texts in which something differs.")
+    same = [one for one, other in zip(examples.prepared, together, strict=True) if one.rows == other.rows]
+    if same:
+        raise OptionError(
+            f"{len(same)} of the {counted(len(together), 'text')} of --pairs are those of the data, unchanged; the "
+            f"first is that of {same[0].example.id}.",
+            "Leave them out of both: heads whose input is the same give the same.",
+        )
     return tuple(together)
 
 

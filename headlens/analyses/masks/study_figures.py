@@ -204,9 +204,9 @@ def chance_text(rows: pd.DataFrame) -> str:
         for (task, metric), group in known.groupby(["task", "metric"], sort=False)
     ]
     return " ".join(
-        f"{guess_text(among_candidates=chosen, by_length=by_length)} has {', '.join(each)}: the chance level."
-        for chosen, by_length in ((False, False), (True, False), (True, True))
-        if (each := [text for task, text in texts if (task in CHOICES, task in LENGTH_TELLS) == (chosen, by_length)])
+        f"{guess_text(among_candidates=chosen, length=length)} has {', '.join(each)}: the chance level."
+        for chosen, length in ((False, 0), (True, 0), (True, math.nan))
+        if (each := [text for task, text in texts if (task in CHOICES, task in LENGTH_TELLS) == (chosen, length != 0)])
     )
 
 
