@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_OF_CLASSES = ("predicted", "class")  # how targets begin that only classifiers have
+
+
 @analysis("Analyses")
 def relevance(run: Any, request: Any, screen: Screen) -> str:
     """Measure what every attention head contributes to the output, by layer-wise relevance propagation.
@@ -23,6 +27,9 @@ def relevance(run: Any, request: Any, screen: Screen) -> str:
     from headlens.corpora.sources import is_text
 
     show_relevance(run.tables, screen)
+    if str(run.tables["relevance"]["target"].iloc[0]).startswith(_OF_CLASSES):
+        # What its heads are worth is told by labelled examples, which no option of this command names.
+        return shlex.join(["headlens", "report", str(run.folder)])
     stacks, pairs = set(run.tables["relevance"]["stack"]), request.corpus_options.target is not None
     options = request.corpus_options
     is_lines = Path(request.corpus).is_file() and (is_text(request.corpus) or bool(options.chat and not options.column))

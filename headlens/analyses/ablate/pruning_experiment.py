@@ -27,7 +27,7 @@ from headlens.analyses.ablate.scorers import (
 )
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
 from headlens.errors import UnsupportedModelError, counted
-from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
+from headlens.findings.verdicts import VERDICT_COLUMNS, has_no_verdicts, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head
 from headlens.interventions.pruned_model import pruned_model
 from headlens.models.loading import LoadedModel
@@ -113,7 +113,9 @@ class PruningExperiment:
 
     def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         """What the reader should know about how heads were chosen, and about the rows of the tables of `outcome`."""
-        compared = rankings.comparison_notes(tables["pruning_areas"], tables.get("rankings"))
+        sets = tables["pruning"][tables["pruning"]["n_pruned"] > 0]
+        areas = tables["pruning_areas"].iloc[: 0 if len(sets) and has_no_verdicts(sets) else None]
+        compared = rankings.comparison_notes(areas, tables.get("rankings"))
         return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
 
     def _relevance_notes(self) -> list[str]:

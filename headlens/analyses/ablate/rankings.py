@@ -12,6 +12,7 @@ import pandas as pd
 from headlens.analyses.ablate.pruning_strategies import Score
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, Head
+from headlens.pages.formatting import number_text
 from headlens.plots.head_grid import float_column
 from headlens.statistics.bootstrap import FEWEST
 from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, PRUNING_AREAS, RANKINGS
@@ -126,16 +127,21 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
     """How many random orders each strategy beats, and how precise Shapley values are.
 
     Args:
-        areas: rows of pruning_areas.csv of one model.
+        areas: rows of pruning_areas.csv of one model; none for one whose metric tells nothing of heads.
         rankings: rows of rankings.csv; None where there are none.
     """
     notes = []
     known = areas[areas["better_than"].notna()]
     if len(known):
-        beaten = ", ".join(f"{row['strategy']} {int(row['better_than'])}" for row in known.to_dict("records"))
+        first = known.iloc[0]
+        several = ", ".join(
+            f"{row['strategy']} {number_text(row['area'])} (better than {row['better_than']:.0f} of "
+            f"{row['orders']:.0f})"
+            for row in known.to_dict("records")
+        )
         notes.append(
-            f"Mean of the metric over 0 to {int(known['most'].iloc[0])} pruned heads, which of "
-            f"{counted(int(known['orders'].iloc[0]), 'random order')} so many have worse: {beaten}."
+            f"Mean {first['metric']} over 0 to {int(first['most'])} pruned heads, beside that of random orders "
+            f"({number_text(first['random_low'])} to {number_text(first['random_high'])}): {several}."
         )
     shapley = None if rankings is None else rankings[rankings["strategy"] == "shapley"]
     if shapley is not None and len(shapley):

@@ -111,7 +111,11 @@ def _notes(
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
-    notes.append(f"Each run has {counted(updates, 'update')}; gate learning rate {gates.rate(updates):.3g}.")
+    each = f"Each run has {counted(updates, 'update')}; gate learning rate {gates.rate(updates):.3g}."
+    if "all" not in (gates.freeze or ()):
+        each += " They train the model, too, which alone may change the metric"
+        each += "." if 0 in request.sweep.strengths else ": a run with --lambdas 0 shows by how much."
+    notes.append(each)
     if request.sweep.from_scratch:
         had = f"Models from scratch had {counted(scratch_updates, 'update')}"
         notes.append(f"{had}; use --training-args scratch-steps to give them as many as the original model had.")

@@ -155,5 +155,6 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int) -> None:
     assert math.isnan(areas.loc["random", "better_than"])
     (note,) = comparison_notes(area_table(table), None)
     assert note == (
-        "Mean of the metric over 0 to 4 pruned heads, which of 2 random orders so many have worse: ranked 1."
+        f"Mean {metric} over 0 to 4 pruned heads, beside that of random orders (0.600 to 0.800): ranked 0.750 (better "
+        "than 1 of 2)."
     )

@@ -271,3 +271,20 @@ def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
         assert figure is not None
         figure.canvas.draw()
         check_words(figure, name)
+
+
+def test_models_without_verdicts_have_neither_margin_nor_marks(make_ablation: Make) -> None:
+    judged = make_ablation("good", SMALL).assign(margin=0.01, verdict="not decided", p_holm=1.0)
+    silent = make_ablation("guesses", SMALL).assign(margin=0.0025, verdict=None, baseline_answer_share=0.975)
+    figure = ablation_map(pd.concat([judged, silent]))
+    assert figure is not None
+    note = " ".join(figure.texts[1].get_text().split())
+    assert "matters: 0.01." in note
+    assert (
+        "No mark: not decided. Heads of a model that is not shown to be better than guessing have no verdicts" in note
+    )
+    titles = [axes.get_title(loc="left") for axes in panels(figure)]
+    assert any("97.5 % of the examples; not shown to be better" in " ".join(title.split()) for title in titles)
+    alone = ablation_map(silent)
+    assert alone is not None
+    assert not any("argin" in text.get_text() or "not decided" in text.get_text() for text in alone.texts)

@@ -18,6 +18,7 @@ from made_runs import (
     write_relevance,
 )
 
+from headlens.analyses.ablate.overviews import _INSTEAD
 from headlens.analyses.report.registry import report_of, reports
 from headlens.runs.reading import RecordedRun, read_recorded
 
@@ -105,6 +106,32 @@ def test_of_an_ablation(tmp_path: Path) -> None:
         "for 2 sets of heads): accuracy 0.825 instead of 0.875, a change of -0.050 [-0.110, 0.010], n = 100; may "
         "lose up to 11 points; about 1,200 evaluation examples "
         "would decide, if the change is as measured. 2 random orders of as many heads: 0.725 each."
+    )
+
+
+@pytest.mark.parametrize(("mode", "words"), _INSTEAD.items())
+def test_what_is_read_in_the_place_of_a_head_is_named(mode: str, words: str) -> None:
+    """Nothing is removed in these modes: no sentence says `without`."""
+    rows = ablation_tables()["ablation"]
+    rows = rows[rows["mode"] == "zero"].assign(mode=mode, on_changed=0.5)
+    unsure = rows.assign(p_holm=1.0)
+    better = rows.assign(delta=-rows["delta"], value=2 * rows["baseline"] - rows["value"])
+    silent = rows.assign(verdict=None, baseline_answer_share=0.6)
+    same = silent.assign(value=silent["baseline"], delta=0.0)
+    texts = [of("ablate", ablation=table)[0] for table in (rows, unsure, better, silent, same)]
+    assert all("without" not in text.lower().replace("without reading", "") for text in texts)
+    assert all(words in text or words[0].upper() + words[1:] in text for text in (*texts[:3], texts[4]))
+    assert texts[3].endswith("heads is replaced.")
+    assert " All heads on the changed texts: accuracy 0.500." in texts[0]
+
+
+def test_a_model_that_writes_nearly_one_text_is_said_to_tell_nothing() -> None:
+    rows = ablation_tables()["ablation"]
+    rows = rows[rows["mode"] == "zero"].assign(verdict=None, task="translation", metric="bleu")
+    (text,) = of("ablate", ablation=rows.assign(baseline_answer_share=0.975))
+    assert text.startswith(
+        "demo: the model gives the same answer to 97.5 % of the examples (200 examples), so that bleu does not tell "
+        "what heads are needed for."
     )
 
 
