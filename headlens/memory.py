@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import torch
@@ -22,6 +23,19 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(m in str(error).lower() for m in _MESSAGES)
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Returns how many bytes are free on a device; None where that cannot be told."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    known = device.type == "cpu" and "MemAvailable" in sizes
+    return 1024 * (sizes["MemAvailable"] + sizes.get("SwapFree", 0)) if known else None
 
 
 def free(device: torch.device) -> None:

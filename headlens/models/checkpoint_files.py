@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -21,6 +22,13 @@ from headlens.weights.head_map import FILE
 
 # Names of configurations and tokenizers of all kinds.
 _SETTINGS = ("*config*.json", "*token*", "*vocab*", "merges.txt", "*.model", "*.spm", "*.bpe", FILE)
+
+
+class StoredWeight(NamedTuple):
+    """A weight of a checkpoint: whether it holds whole numbers, as quantised ones do, and how many numbers."""
+
+    is_integer: bool
+    count: int
 
 
 @dataclass(frozen=True)
@@ -58,23 +66,30 @@ class CheckpointFiles:
                 return Path(file)
         return None
 
-    def weights(self) -> dict[str, bool]:
-        """Returns the names of all weights, and whether they are whole numbers, as quantised ones are.
+    def weights(self) -> dict[str, StoredWeight]:
+        """Returns all weights by name, without their numbers.
 
         Raises:
             ModelError: if a file that the index of the others names is not there.
             ValueError: if the index lists what is no file beside it.
         """
-        is_integer: dict[str, bool] = {}
+        found: dict[str, StoredWeight] = {}
         for path in self._weight_files():
             if path.suffix == ".safetensors":
                 with safe_open(path, "pt") as file:
-                    is_integer |= {name: file.get_slice(name).get_dtype()[0] in "IU" for name in file.keys()}  # noqa: SIM118
+                    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                    found |= {
+                        name: StoredWeight(part.get_dtype()[0] in "IU", math.prod(part.get_shape()))
+                        for name, part in slices.items()
+                    }
             else:
                 stored = torch.load(path, map_location="meta", weights_only=True)
                 tensors = {name: tensor for name, tensor in stored.items() if isinstance(tensor, Tensor)}
-                is_integer |= {n: not t.is_floating_point() and t.dtype != torch.bool for n, t in tensors.items()}
-        return is_integer
+                found |= {
+                    name: StoredWeight(not t.is_floating_point() and t.dtype != torch.bool, t.numel())
+                    for name, t in tensors.items()
+                }
+        return found
 
     def _weight_files(self) -> list[Path]:
         """Returns the files that transformers takes the weights of; none where it finds none."""

@@ -34,6 +34,7 @@ from headlens.languages import (
     set_languages,
     writes_lower_case,
 )
+from headlens.memory import free_memory
 from headlens.models import checkpoint_settings
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
@@ -267,7 +268,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             form_notes = checkpoint_settings.set_form(config, written)
             checkpoint_settings.set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
-                check_types(name, sorted(key for key, is_integer in stored.items() if is_integer))
+                check_types(name, sorted(key for key, weight in stored.items() if weight.is_integer))
+                check_room(name, sum(weight.count for weight in stored.values()), options, device)
             kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, device, stored)
             (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
@@ -363,6 +365,32 @@ def _quantised(options: ModelOptions, config: PreTrainedConfig, device: torch.de
             raise OptionError("--model-args quantize needs bitsandbytes.", advice) from error
     bits = {f"load_in_{options.quantize}": True}
     return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": {"": device}}
+
+
+def check_room(name: str, parameters: int, options: ModelOptions, device: torch.device) -> None:
+    """Refuses a model that does not fit into the memory that is free, before it is loaded: Linux ends such a process.
+
+    Args:
+        name: of the model, for errors.
+        parameters: how many numbers its weights have.
+        options: its type, and whether it is quantised.
+        device: where it is to be; weights pass through the memory of the machine on their way there.
+
+    Raises:
+        ModelError: with both sizes.
+    """
+    name_of_type = "float32" if options.dtype == "auto" else options.dtype
+    size = {"8bit": 1.0, "4bit": 0.5}.get(options.quantize, float(getattr(torch, name_of_type).itemsize))
+    kind = name_of_type if options.quantize == "none" else options.quantize
+    for place in dict.fromkeys((torch.device("cpu"), device)):
+        free = free_memory(place)
+        if free is not None and parameters * size > free:
+            smaller = "--dtype bfloat16 (half of it), " * (size > 2) + "--model-args quantize=4bit, " * (size > 0.5)
+            raise ModelError(
+                f"{name} has {parameters:,} weights, which take {parameters * size / 1e9:.1f} GB as {kind}; "
+                f"{free / 1e9:.1f} GB are free on {place}.",
+                f"Give {smaller}another --device, or a machine with more memory.",
+            )
 
 
 def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
