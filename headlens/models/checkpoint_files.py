@@ -28,7 +28,7 @@ class StoredWeight(NamedTuple):
     """A weight of a checkpoint: whether it holds whole numbers, as quantised ones do, and how many numbers."""
 
     is_integer: bool
-    count: int
+    numbers: int
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             checkpoint_settings.set_class_names(config, written)
             if getattr(config, "quantization_config", None) is None:
                 check_types(name, sorted(key for key, weight in stored.items() if weight.is_integer))
-                check_room(name, sum(weight.count for weight in stored.values()), options, device)
+                check_room(name, sum(weight.numbers for weight in stored.values()), options, device)
             kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, device, stored)
             (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
