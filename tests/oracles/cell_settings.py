@@ -64,7 +64,13 @@ _SETTINGS = (
     *("other_model", "statistic", "quantity", "task"),
 )
 # What a claim reads besides its number, by what decides it.
-_EVIDENCE = {"seeds": ("seed",), "heads": ("head",), "interval": ENDS, "p_value": ("expected", "p_value")}
+_EVIDENCE = {
+    "seeds": ("seed",),
+    "heads": ("head",),
+    "interval": ENDS,
+    "p_value": ("expected", "p_value"),
+    "correlation": (),
+}
 # The columns of files by what tables call them; others are called as they are.
 _VALUES = {
     "rare words": "rare",
@@ -109,9 +115,9 @@ def _of_claims(recipe: PaperRecipe, steps: Mapping[str, Step]) -> Iterator[str]:
                 fitting = matching(rows, {**({claim.metric_column: metric} if metric else {}), **side.where})
                 if fitting.empty:
                     yield f"{claim.claim}: {step} has no rows {side.where} of {metric}"
-                elif not compared and len(fitting) > 1:
+                elif claim.evidence in ("interval", "p_value") and side.pick == "mean" and len(fitting) > 1:
                     yield f"{claim.claim}: {len(fitting)} rows of {step} would be one number"
-                if missing := {*side.minimum, claim.value, *_EVIDENCE[claim.evidence]} - set(rows):
+                if missing := {*side.minimum, *side.maximum, claim.value, *_EVIDENCE[claim.evidence]} - set(rows):
                     yield f"{claim.claim}: {step} has no columns {missing}"
             request = request_of(recipe, steps[name])
             for side, words in zip(sides, claim.reading.split(" less ", len(sides) - 1), strict=True):

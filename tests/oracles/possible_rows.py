@@ -150,7 +150,8 @@ def _syntax(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 
 
 def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
-    numbers = dict.fromkeys(("confidence", "confidence_all"), 1.0)
+    measured = ("confidence", "confidence_all", *(["relevance"] if request_of(recipe, step).relevance else []))
+    numbers = dict.fromkeys(measured, 1.0)
     # All roles that are counted: whether any head has them is what a run finds out.
     roles = "positional(+1); syntactic(nsubj dep->head); rare"
     return [{"model": name, "stack": "encoder", "roles": roles, **numbers} for name in _labels(recipe, step)]

@@ -19,6 +19,7 @@ from headlens.tables.reproduce_tables import CLAIMS
 
 NOTHING_RUN = "not run here"
 _LEVEL = 0.05  # p-values below it decide
+_FEWEST = 4  # rows whose columns are correlated
 # What both sides have, by what decides, and the words for a single one.
 _COMPARED = {"seeds": (("seed",), "in one training run"), "heads": (("stack", "layer", "head"), "in one head")}
 _PICKS = {"mean": "mean", "largest": "max", "smallest": "min"}
@@ -31,11 +32,14 @@ class ClaimSide:
     Args:
         where: their cells, by column, as in `headlens.analyses.reproduce.paper_tables.ComparedColumn`.
         minimum: numbers that they reach at least, by column.
-        pick: of several rows of a seed the `mean` of their values, the `largest` or the `smallest`.
+        maximum: numbers that they reach at most, by column.
+        pick: of several rows of a seed the `mean` of their values, the `largest` or the `smallest`; of a claim that a
+            single row decides, the row with that value.
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
     minimum: Mapping[str, float] = field(default_factory=dict)
+    maximum: Mapping[str, float] = field(default_factory=dict)
     pick: Literal["mean", "largest", "smallest"] = "mean"
 
 
@@ -53,12 +57,14 @@ class Claim:
             for files without metrics.
         file: of these runs.
         value: the column of its numbers.
+        ends: the columns of the ends of its interval, where that decides.
+        other_value: the column that it is correlated with, where that decides.
         metric_column: the column that names the metric.
         first, second: the sides.
         evidence: what decides: `seeds`, Student's t over the differences of all seeds; `heads`, the same over those of
             all heads of one run, whose layers share them where the file names no layer; `interval`, that of the one row
             that `first` is about; `p_value`, that of this row, whose number less what chance gives (`expected`) has to
-            be above or below 0.
+            be above or below 0; `correlation`, Spearman's test of value and `other_value` over the rows of `first`.
         at_least, at_most: where the difference has to lie; one of them.
         source: where it is printed.
         needs: what is missing for a verdict; empty if nothing is.
@@ -69,10 +75,12 @@ class Claim:
     steps: Mapping[str, str] = field(default_factory=dict)
     file: str = ""
     value: str = "value"
+    ends: tuple[str, str] = ENDS
+    other_value: str = ""
     metric_column: str = "metric"
     first: ClaimSide = field(default_factory=ClaimSide)
     second: ClaimSide = field(default_factory=ClaimSide)
-    evidence: Literal["seeds", "heads", "interval", "p_value"] = "seeds"
+    evidence: Literal["seeds", "heads", "interval", "p_value", "correlation"] = "seeds"
     at_least: float | None = None
     at_most: float | None = None
     source: Source = "paper"
@@ -90,7 +98,9 @@ class Claim:
             raise ValueError(f"the claim {claim.claim!r} needs either at_least or at_most")
         if claim.evidence not in _COMPARED and claim.second != ClaimSide():
             raise ValueError(f"the claim {claim.claim!r} is decided by a single row, but has a second side")
-        if claim.evidence == "p_value" and (claim.at_least or claim.at_most):
+        if (claim.evidence == "correlation") != bool(claim.other_value):
+            raise ValueError(f"the claim {claim.claim!r} is correlated with other_value, or it is not")
+        if claim.evidence in ("p_value", "correlation") and (claim.at_least or claim.at_most):
             raise ValueError(f"the claim {claim.claim!r} has a p-value, which only applies to a bound of 0")
         return claim
 
@@ -118,6 +128,8 @@ class Claim:
         path = runs / name / self.file
         with read_errors(path, f"does not have what {self.claim!r} asks for", "Correct the claim in the recipe."):
             judge = self._of_pairs if self.evidence in _COMPARED else self._of_row
+            if self.evidence == "correlation":
+                judge = self._of_columns
             return judge(matching(read_frame(path), task), step, metric)
 
     def _of_pairs(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
@@ -138,6 +150,9 @@ class Claim:
     def _of_row(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
         """The number of the one row that the claim is about, and what its own interval or p-value says."""
         rows = self._rows(frame, self.first, metric)
+        if self.first.pick != "mean" and not rows.empty:
+            values = rows[self.value].astype(float)
+            rows = rows[values == values.agg(_PICKS[self.first.pick])].iloc[:1]
         if len(rows) > 1:
             raise ValueError(f"{len(rows)} rows would be one number")
         if rows.empty or rows[self.value].isna().all():
@@ -146,7 +161,7 @@ class Claim:
         row = rows.iloc[0]
         record: dict[str, Any] = {"difference": row[self.value], "trainings": 1, "not_run": ""}
         if self.evidence == "interval":
-            low, high = (row[end] for end in ENDS)
+            low, high = (row[end] for end in self.ends)
             verdict = self._verdict(row[self.value], low, high, "without an interval")
             return record | {"ci_low": low, "ci_high": high, "verdict": verdict}
         record |= {"difference": row[self.value] - row["expected"], "p_value": row["p_value"]}
@@ -156,11 +171,27 @@ class Claim:
         end = math.nan if pd.isna(row["p_value"]) else record["difference"]
         return record | {"verdict": self._verdict(record["difference"], end, end, "without a p-value")}
 
+    def _of_columns(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
+        """The rank correlation of two columns, and what its p-value says."""
+        from scipy.stats import spearmanr
+
+        columns = [self.value, self.other_value]
+        rows = self._rows(frame, self.first, metric).reindex(columns=columns).astype(float).dropna()
+        if len(rows) < _FEWEST or (rows.nunique() < 2).any():
+            return {"verdict": NOTHING_RUN, "not_run": f"needs {' and '.join(columns)} of {_FEWEST} rows in {step}"}
+        found = spearmanr(rows[self.value], rows[self.other_value])
+        record = {"difference": found.statistic, "p_value": found.pvalue, "trainings": len(rows), "not_run": ""}
+        if found.pvalue >= _LEVEL:
+            return record | {"verdict": "not decided"}
+        return record | {"verdict": self._verdict(found.statistic, found.statistic, found.statistic, "")}
+
     def _rows(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.DataFrame:
         """Returns the rows that a side is about."""
         rows = matching(frame, {**({self.metric_column: metric} if metric else {}), **side.where})
         for name, least in side.minimum.items():
             rows = rows[rows[name].astype(float) >= least] if name in rows else rows.iloc[:0]
+        for name, most in side.maximum.items():
+            rows = rows[rows[name].astype(float) <= most] if name in rows else rows.iloc[:0]
         return rows
 
     def _by_unit(self, frame: pd.DataFrame, side: ClaimSide, metric: str, keys: Sequence[str]) -> pd.Series:

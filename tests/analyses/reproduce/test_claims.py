@@ -218,3 +218,58 @@ def test_heads_decide_where_a_run_has_no_seeds(tmp_path: Path) -> None:
     other = {**sides, "second": {"where": {"class": "special"}}}
     (row,) = Claim.of({**spec, **other, "at_most": 0.0}).judged(tmp_path).to_dict("records")
     assert row["not_run"] == "needs rows of positions.csv of its second side in graphs"
+
+
+CORRELATED = {
+    "claim": "confident heads are relevant",
+    "steps": {"roles": ""},
+    "file": "heads.csv",
+    "value": "relevance",
+    "other_value": "confidence",
+    "evidence": "correlation",
+    "first": {"where": {"stack": "encoder"}},
+    "at_least": 0.0,
+}
+
+
+@pytest.mark.parametrize(("slope", "verdict"), [(1, "holds"), (-1, "does not hold"), (0, "not decided")])
+def test_the_rank_correlation_of_two_columns_decides(tmp_path: Path, slope: int, verdict: str) -> None:
+    rng = np.random.default_rng(0)
+    confidence = np.append(rng.uniform(size=20), [0.9, 0.1])
+    relevance = np.exp(slope * confidence) + 0.05 * rng.normal(size=22)
+    frame = pd.DataFrame(
+        {"stack": ["encoder"] * 20 + ["decoder"] * 2, "confidence": confidence, "relevance": relevance}
+    )
+    (tmp_path / "roles").mkdir()
+    frame.to_csv(tmp_path / "roles" / "heads.csv", index=False)
+    (judged,) = Claim.of(CORRELATED).judged(tmp_path).to_dict("records")
+    expected = stats.spearmanr(relevance[:20], confidence[:20])
+    assert (judged["verdict"], judged["trainings"]) == (verdict, 20)
+    assert (judged["difference"], judged["p_value"]) == pytest.approx((expected.statistic, expected.pvalue))
+    frame.assign(relevance=np.nan).to_csv(tmp_path / "roles" / "heads.csv", index=False)
+    (empty,) = Claim.of(CORRELATED).judged(tmp_path).to_dict("records")
+    assert empty["not_run"] == "needs relevance and confidence of 4 rows in roles"
+    with pytest.raises(ValueError, match="is correlated with other_value, or it is not"):
+        Claim.of({k: v for k, v in CORRELATED.items() if k != "other_value"})
+
+
+def test_the_best_row_within_a_limit_decides(tmp_path: Path) -> None:
+    """Of the models with at most 24 heads that with the largest change."""
+    spec = {
+        **{k: v for k, v in CORRELATED.items() if k not in ("other_value", "evidence", "first")},
+        "steps": {"encoder-heads": "bleu"},
+        "file": "sweep.csv",
+        "value": "delta",
+        "evidence": "interval",
+        "ends": ["delta_low", "delta_high"],
+        "first": {"minimum": {"penalty": 1e-9}, "maximum": {"heads_encoder": 24}, "pick": "largest"},
+        "at_least": -1.0,
+    }
+    rows = [(0.0, 24, 0.1), (0.01, 40, 0.5), (0.03, 24, -0.3), (0.1, 8, -2.0)]
+    frame = pd.DataFrame(rows, columns=["penalty", "heads_encoder", "delta"]).assign(metric="bleu")
+    (tmp_path / "encoder-heads").mkdir()
+    path = tmp_path / "encoder-heads" / "sweep.csv"
+    for half, verdict in ((0.5, "holds"), (1.0, "not decided")):
+        frame.assign(delta_low=frame["delta"] - half, delta_high=frame["delta"] + half).to_csv(path, index=False)
+        (judged,) = Claim.of(spec).judged(tmp_path).to_dict("records")
+        assert (judged["difference"], judged["verdict"]) == (-0.3, verdict)
