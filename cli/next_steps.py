@@ -29,7 +29,7 @@ def next_step(name: str, request: Any, *arguments: str, without: Sequence[str] =
         without: names of further options that are not repeated.
     """
     options = commands()[name].options
-    left = _LEFT | set(without) | ({"quantize"} if name in _OF_WEIGHTS else set())
+    left = _LEFT | set(without) | ({"quantize", "device_map"} if name in _OF_WEIGHTS else set())
     among = {n for n, o in options.items() if o.option.panel in _CARRIED and not o.option.argument}
     return shlex.join(["headlens", name, *arguments, *typed_words(request, among - left)])
 

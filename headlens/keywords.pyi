@@ -61,6 +61,7 @@ class ModelOptions(TypedDict, total=False):
     device: Literal["auto", "cpu", "cuda", "mps"] | None
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
     quantize: Literal["none", "8bit", "4bit"] | None
+    device_map: Literal["none", "auto"] | None
     revision: Text | None
     source_language: Text | None
     target_language: Text | None

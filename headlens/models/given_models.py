@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.errors import ModelError, OptionError
 from headlens.models.checkpoint_settings import nested_configs
 
+_READ = "Roles, maps, probes and the ablation of single heads do without."
 _HOW = "Give (model, tokenizer), a name, a folder, or what headlens.load returns."
 # Attributes by which wrappers around a model are known, without the packages that they come from.
 _WRAPPERS = {
@@ -61,6 +62,24 @@ def is_quantised(model: PreTrainedModel) -> bool:
     return getattr(model, "hf_quantizer", None) is not None
 
 
+def check_usable_weights(name: str, model: PreTrainedModel) -> None:
+    """Refuses a model whose weights cannot be used by themselves: quantised or offloaded ones.
+
+    Args:
+        name: name of the model, for errors.
+        model: a model of transformers.
+
+    Raises:
+        ModelError: naming one.
+    """
+    check_not_quantised(name, model)
+    if is_offloaded(model):
+        raise ModelError(
+            f"{name}: some of its weights are offloaded; this needs all of them in one place.",
+            f"Load it without device-map. {_READ}",
+        )
+
+
 def check_not_quantised(name: str, model: PreTrainedModel) -> None:
     """Refuses a model with quantised weights: they are known by their type, or by the package of their class or layer.
 
@@ -74,8 +93,7 @@ def check_not_quantised(name: str, model: PreTrainedModel) -> None:
     weights = dict(model.named_parameters())
     if quantised := [key for key, weight in weights.items() if _is_quantised(weight)] or _quantised_layers(model):
         problem = f"{name}: {quantised[0]} and others are quantised; this needs weights of 16 or 32 bits."
-        advice = "Load the model without quantisation, or call model.dequantize()."
-        raise ModelError(problem, f"{advice} Roles, maps, probes and the ablation of single heads do without.")
+        raise ModelError(problem, f"Load the model without quantisation, or call model.dequantize(). {_READ}")
 
 
 def check_weights_at_hand(name: str, model: PreTrainedModel) -> None:
@@ -98,12 +116,23 @@ def check_weights_at_hand(name: str, model: PreTrainedModel) -> None:
         raise ModelError(f"{name} has adapters inside its layers, which headlens does not read.", advice)
     if not is_quantised(model):
         check_not_quantised(name, model)
-    if elsewhere := [key for key, weight in weights.items() if weight.is_meta]:
+    if elsewhere := [key for key, weight in weights.items() if weight.is_meta and not _has_map(model)]:
         problem = f"{name}: {len(elsewhere)} of its {len(weights)} weights are offloaded to a disk or another device"
         raise ModelError(f"{problem} ({elsewhere[0]} …).", "Load it whole on one device: without device_map, offload.")
-    if len(devices := sorted({str(weight.device) for weight in weights.values()})) > 1:
+    if len(devices := sorted({str(weight.device) for weight in weights.values() if not weight.is_meta})) > 1:
         problem = f"{name}: its weights are on several devices: {', '.join(devices)}."
-        raise ModelError(problem, "Load it whole on one device: without device_map.")
+        raise ModelError(problem, "Load it on one: without device_map, or with CUDA_VISIBLE_DEVICES=0.")
+
+
+def is_offloaded(model: PreTrainedModel) -> bool:
+    """Whether accelerate keeps weights of a model elsewhere, and fetches them when a layer runs."""
+    return _has_map(model) and any(weight.is_meta for weight in model.parameters())
+
+
+def _has_map(model: PreTrainedModel) -> bool:
+    """Whether accelerate placed a model's parts; the first of them, the embeddings, say where texts are read."""
+    first = next(model.parameters(), None)
+    return bool(getattr(model, "hf_device_map", None)) and first is not None and not first.is_meta
 
 
 def _is_tokenizer(value: Any) -> bool:

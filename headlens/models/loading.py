@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import hashlib
 import importlib
 import logging
 import math
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,7 +41,7 @@ from headlens.memory import free_memory
 from headlens.models import checkpoint_settings
 from headlens.models.checkpoint_files import CheckpointFiles
 from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_weights, whole_report
-from headlens.models.given_models import check_weights_at_hand, is_quantised
+from headlens.models.given_models import check_weights_at_hand, is_offloaded, is_quantised
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -224,7 +227,12 @@ class LoadedModel:
     def weight_hash(self) -> str:
         """SHA-256 over names, types, shapes and bytes of all weights, however they are stored, and masked heads."""
         digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
+        stored = self.model.state_dict()
+        if is_offloaded(self.model):
+            from accelerate.utils.modeling import get_state_dict_offloaded_model  # noqa: PLC0415 - costs a second
+
+            stored = get_state_dict_offloaded_model(self.model)
+        for name, tensor in sorted(stored.items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         changes = {"masked": silent_heads(self.model), "scaled": head_scales(self.model)}
@@ -299,7 +307,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         notes += language_notes(tokenizer, model, unknown_languages, languages)
     return LoadedModel(
         name,
-        model.eval() if is_quantised(model) else model.eval().to(device),
+        model.eval() if is_quantised(model) or is_offloaded(model) else model.eval().to(device),
         tokenizer,
         extract_commit_hash(str(files.path("config.json")), None),
         missing,
@@ -332,7 +340,7 @@ def _reader(
                 dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
                 use_safetensors=None if options.allow_pickle else True,
                 output_loading_info=True,
-                **_quantised(options, config, device),
+                **_placed(options, config, device),
                 **files.trusting,
                 **more,
             )
@@ -341,15 +349,21 @@ def _reader(
     return read
 
 
-def _quantised(options: ModelOptions, config: PreTrainedConfig, device: torch.device) -> dict[str, Any]:
-    """Returns further arguments of `from_pretrained` for a model that is quantised, or is to be.
+def _placed(options: ModelOptions, config: PreTrainedConfig, device: torch.device) -> dict[str, Any]:
+    """Returns further arguments of `from_pretrained` for a model that is quantised, or to be, or to be offloaded.
 
     Raises:
         OptionError: if it is already, bitsandbytes is not installed, or would fetch its code for the device.
     """
     stored = getattr(config, "quantization_config", None) is not None
+    place: Any = "auto" if options.device_map == "auto" else {"": device}
     if options.quantize == "none":
-        return {"device_map": {"": device}} if stored else {}
+        if options.device_map == "none":
+            return {"device_map": place} if stored else {}
+        # What has no room in memory lies there until the process ends.
+        folder = tempfile.mkdtemp(prefix="headlens-offload-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return {"device_map": place, "offload_folder": folder}
     if stored:
         raise OptionError("--model-args quantize: the checkpoint is quantised already.", "Leave it out.")
     if device.type == "mps":
@@ -364,7 +378,7 @@ def _quantised(options: ModelOptions, config: PreTrainedConfig, device: torch.de
             advice = "Install it: pip install bitsandbytes."
             raise OptionError("--model-args quantize needs bitsandbytes.", advice) from error
     bits = {f"load_in_{options.quantize}": True}
-    return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": {"": device}}
+    return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": place}
 
 
 def check_room(name: str, parameters: int, options: ModelOptions, device: torch.device) -> None:
@@ -382,14 +396,14 @@ def check_room(name: str, parameters: int, options: ModelOptions, device: torch.
     name_of_type = "float32" if options.dtype == "auto" else options.dtype
     size = {"8bit": 1.0, "4bit": 0.5}.get(options.quantize, float(getattr(torch, name_of_type).itemsize))
     kind = name_of_type if options.quantize == "none" else options.quantize
-    for place in dict.fromkeys((torch.device("cpu"), device)):
+    for place in dict.fromkeys((torch.device("cpu"), device)) if options.device_map == "none" else ():
         free = free_memory(place)
         if free is not None and parameters * size > free:
             smaller = "--dtype bfloat16 (half of it), " * (size > 2) + "--model-args quantize=4bit, " * (size > 0.5)
             raise ModelError(
                 f"{name} has {parameters:,} weights, which take {parameters * size / 1e9:.1f} GB as {kind}; "
                 f"{free / 1e9:.1f} GB are free on {place}.",
-                f"Give {smaller}another --device, or a machine with more memory.",
+                f"Give {smaller}another --device, --model-args device-map=auto, or a machine with more memory.",
             )
 
 

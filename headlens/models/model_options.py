@@ -11,6 +11,7 @@ from headlens.shared_options import MODEL_NAME, OFFLINE
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Quantize = Literal["none", "8bit", "4bit"]
+DeviceMap = Literal["none", "auto"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,13 @@ class ModelOptions:
     quantize: Quantize = option(
         "none",
         "Quantise weights by bitsandbytes when loading: 8bit, 4bit; for commands that only read.",
+        MODEL,
+        group="model-args",
+    )
+    device_map: DeviceMap = option(
+        "none",
+        "auto: keep what does not fit on the device in the machine's memory or on its disk (accelerate); for commands "
+        "that only read.",
         MODEL,
         group="model-args",
     )

@@ -20,7 +20,7 @@ from headlens.corpora.sentence import CorpusSummary
 from headlens.errors import OptionError, OutputError, UnsupportedModelError
 from headlens.interventions.compacting import removed_heads
 from headlens.languages import chosen_languages
-from headlens.models.given_models import check_not_quantised
+from headlens.models.given_models import check_usable_weights
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
@@ -111,21 +111,22 @@ class Run:
         if self.folder is not None:
             self.folder.depend_on({**({} if loaded is None else _model_identity(loaded)), **parts})
 
-    def load(self, name: str, options: ModelOptions, *, quantised: bool = False) -> LoadedModel:
+    def load(self, name: str, options: ModelOptions, *, reads_only: bool = False) -> LoadedModel:
         """Loads a model, and tells what is to be known about how it was loaded.
 
         Args:
             name: of the model.
             options: how it is loaded.
-            quantised: whether its weights may be, as nothing but what comes out of its layers is needed.
+            reads_only: whether nothing but what comes out of its layers is needed; its weights may be quantised then,
+                or offloaded.
 
         Raises:
-            ModelError: for a model that is, elsewhere; otherwise as in `headlens.models.loading.load`.
+            ModelError: for such weights elsewhere; otherwise as in `headlens.models.loading.load`.
         """
         with self.reporter.status(f"loading {name}"):
             loaded = load(name, options)
-        if not quantised:
-            check_not_quantised(loaded.name, loaded.model)
+        if not reads_only:
+            check_usable_weights(loaded.name, loaded.model)
         for note in loaded.notes:
             self.tell(f"{loaded.name}: {note}")
         if self.folder is not None:

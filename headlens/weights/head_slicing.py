@@ -208,10 +208,10 @@ def output_projection(model: nn.Module, name: str) -> Matrix:
         return projections(model, name).output
     module = model.get_submodule(f"{name}.{path}")
     kind = type(module)
-    if kind not in (nn.Linear, Conv1D):
+    if kind not in (nn.Linear, Conv1D) or any(weight.is_meta for weight in module.parameters()):
         raise UnsupportedModelError(
-            f"The output projection of {name} is a {kind.__name__}, whose weights may be stored differently.",
-            "Load the model without quantisation or adapters.",
+            f"The output projection of {name} is a {kind.__name__}, whose weights may be stored otherwise or elsewhere.",
+            "Load the model without quantisation, adapters or device-map.",
         )
     assert isinstance(module, nn.Linear | Conv1D)
     return module

@@ -87,11 +87,11 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         SelfCheckError: if taking heads out has no effect.
     """
     # Gradients and relevance are of weights as they are.
-    quantised = not request.pruning.prune and request.options.mode != "optimal"
+    reads_only = not request.pruning.prune and request.options.mode != "optimal"
     with open_run("ablate", request.models[0], request, reporter, mask=request.mask) as run:
         # Data of one's own may lack some classes of the model.
         needs_model = request.data.task in (OWN_CLASSES, AUTO)
-        first = run.load(request.models[0], request.model_options, quantised=quantised) if needs_model else None
+        first = run.load(request.models[0], request.model_options, reads_only=reads_only) if needs_model else None
         data = request.data if first is None else suited_data(request.data, first.model)
         known = () if first is None else classifier_names(first)
         task, source = open_examples(data, offline=request.model_options.offline, known=known)
@@ -99,7 +99,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         test_sets = read_test_sets(request.predict, data, offline=request.model_options.offline)
         for name in request.models[1:]:
             # Errors in it are raised before the first model is swept.
-            other = run.load(name, request.model_options, quantised=quantised)
+            other = run.load(name, request.model_options, reads_only=reads_only)
             with run.masked(other, request.mask):
                 _Ablated(request, run, "", other, name).examples(task, source, metric)
         results: dict[str, _Found] = {}
@@ -107,7 +107,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             loaded = (
                 first
                 if first is not None and not number
-                else run.load(name, request.model_options, quantised=quantised)
+                else run.load(name, request.model_options, reads_only=reads_only)
             )
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):

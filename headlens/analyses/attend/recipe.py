@@ -43,7 +43,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     parse_heads(request.without)  # what cannot be read is refused before models are loaded
     with open_run("attend", request.model, request, reporter, mask=request.mask) as run:
         models = [
-            run.load(name, request.model_options, quantised=True)
+            run.load(name, request.model_options, reads_only=True)
             for name in filter(None, (request.model, request.second))
         ]
         states = states_of(request, models)

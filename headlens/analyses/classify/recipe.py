@@ -104,7 +104,7 @@ def run_classify(
         baseline = None if other is None else open_corpus(other, baseline_options, request.parser)
         files = {f"the file of --{option.replace('_', '-')}": getattr(request, option) for option in _FILES}
         run.depend_on(None, file_hashes(files))
-        loaded = run.load(request.models[0], request.model_options, quantised=not request.relevance)
+        loaded = run.load(request.models[0], request.model_options, reads_only=not request.relevance)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
         options = request.options
@@ -112,7 +112,7 @@ def run_classify(
         probed = ProbedModels(run, request.probes, options.seed)
         for number, name in enumerate(request.models):
             if number:
-                loaded = run.load(name, request.model_options, quantised=not request.relevance)
+                loaded = run.load(name, request.model_options, reads_only=not request.relevance)
             probed.check(loaded)
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):

@@ -59,7 +59,7 @@ def run_probe(request: ProbeRequest, reporter: Reporter | None = None) -> ProbeR
     """
     options = request.options
     with open_run("probe", request.model, request, reporter) as run:
-        loaded = run.load(request.model, request.model_options, quantised=True)
+        loaded = run.load(request.model, request.model_options, reads_only=True)
         (corpus, summary), (held_out, held_out_summary) = _treebanks(request, run)
         reader = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
         reader.require_heads(loaded.name)

@@ -53,7 +53,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
     """
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     with open_run("sparsefinder", request.model, request, reporter, alone=True) as run:
-        loaded = run.load(request.model, request.model_options, quantised=True)
+        loaded = run.load(request.model, request.model_options, reads_only=True)
         trained_with = attention_name(loaded.model)
         notes = _switched(request, loaded)
         corpus, held_out, summary = _split(request, run)

@@ -1,4 +1,4 @@
-"""Models with weights of 8 and 4 bits: read as what they compute, refused where weights are needed."""
+"""Models with weights of 8 or 4 bits, or elsewhere: read as what they compute, refused where weights are needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedTok
 
 import headlens
 from headlens.errors import ModelError, OptionError
-from headlens.models.given_models import is_quantised
+from headlens.models.given_models import is_offloaded, is_quantised
 from headlens.models.loading import LoadedModel, load
 from headlens.models.model_options import ModelOptions
 from headlens.models.names import short_model_name
@@ -115,3 +115,44 @@ def test_a_quantised_checkpoint_is_read_as_it_is(llama: str, tmp_path: Path) -> 
         load(small, ModelOptions(quantize="4bit"))
     with pytest.raises(ModelError, match="this needs weights of 16 or 32 bits"):
         headlens.relevance(small, corpus=text)
+
+
+def test_an_offloaded_model_gives_the_numbers_of_a_whole_one(llama: str, tmp_path: Path) -> None:
+    """Of two layers one lies on the disk: accelerate fetches its weights as it runs."""
+    held = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"), "cpu")
+    places = {**held, "model.layers.0": "cpu", "model.layers.1": "disk"}
+    model = AutoModelForCausalLM.from_pretrained(llama, device_map=places, offload_folder=str(tmp_path / "away"))
+    assert is_offloaded(model)
+    given, text = (model.eval(), load(llama).tokenizer), tmp_path / "texts.txt"
+    calls: list[Callable[[Any], pd.DataFrame]] = [
+        lambda one: headlens.classify(one, corpus=str(text), frequency="none").tables["heads"],
+        lambda one: headlens.ablate(one, "causal-lm", data=str(text), replicates=10).tables["ablation"],
+    ]
+    for call in calls:
+        away, whole = call(given), call(llama)
+        numbers = [name for name in whole.select_dtypes("number") if "norm" not in name and name != "idle"]
+        pd.testing.assert_frame_equal(away[numbers], whole[numbers])
+    with pytest.raises(ModelError, match="some of its weights are offloaded; this needs all of them in one place"):
+        headlens.relevance(given, corpus=str(text))
+
+
+def test_what_does_not_fit_is_offloaded(
+    headlens: Headlens, llama: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(file.stat().st_size for file in Path(llama).glob("*.safetensors"))
+    offload = ("--model-args", "device-map=auto", "--quiet", "--no-figures", "--overwrite", "--out", "run")
+    text = ("--corpus", tmp_path / "texts.txt", "--frequency", "none")
+    assert headlens("classify", llama, *text, *offload[2:]).code == 0
+    whole = pd.read_csv("run/heads.csv")
+    monkeypatch.setattr("accelerate.utils.modeling.get_max_memory", lambda *_: {"cpu": int(0.8 * size)})
+    monkeypatch.setattr("transformers.integrations.accelerate.get_max_memory", lambda *_: {"cpu": int(0.8 * size)})
+    done = headlens("classify", llama, *text, *offload)
+    assert done.code == 0, done.err
+    away = pd.read_csv("run/heads.csv")
+    assert away["norm_share"].isna().any(), "that layer is elsewhere"
+    np.testing.assert_array_equal(away["entropy"], whole["entropy"])
+    refused = headlens("prune", llama, "--data", tmp_path / "texts.txt", *offload)
+    assert (refused.code, "some of its weights are offloaded" in refused.err) == (2, True)
+    monkeypatch.undo()
+    monkeypatch.setattr("headlens.models.loading.free_memory", lambda _: 1000)
+    assert "--model-args device-map=auto" in headlens("classify", llama, *text).err
