@@ -24,6 +24,7 @@ class MetricColumn:
         colours: matplotlib's name of the colours.
         interval: whether its interval is measured, too.
         null: whether the column `<name>_null` says what the null head has, see `Metric.null`.
+        part_of: the column that counts this share, too; the table of measures has both, as neither is read alone.
         contract: whether it stands among the first columns of heads.csv, which every run has.
     """
 
@@ -41,6 +42,7 @@ class MetricColumn:
     colours: str = "viridis"
     interval: bool = False
     null: bool = False
+    part_of: str = ""
     contract: bool = False
 
     @property

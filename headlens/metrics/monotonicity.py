@@ -35,8 +35,10 @@ class Monotonicity(MeanMetric):
             "monotonicity_stays",
             "Share of steps at which the most attended source token stays the same. `monotonicity` counts them, too: "
             "that of a head fixed on one token is 1.",
-            unit="share of steps",
+            "monotonicity: steps that stay",
+            "share of steps",
             null=True,
+            part_of="monotonicity",
         ),
     )
     stacks = ("cross",)

@@ -201,8 +201,9 @@ def measure_records(
 ) -> Iterator[dict[str, Any]]:
     """Yields for each model, stack and metric the mean over heads of its first titled column, and its highest head.
 
-    What the highest head's largest baseline and the null head have stands beside it. No head is named where all are
-    alike, or spread their attention evenly, or where there are fewer instances than roles need.
+    A column that is part of that one has a record of its own. What the highest head's largest baseline and the null
+    head have stands beside it. No head is named where all are alike, or spread their attention evenly, or where there
+    are fewer instances than roles need.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -212,23 +213,28 @@ def measure_records(
     for part in by_model_and_stack(heads):
         for declaration in declarations:
             titled = [column for column in declaration.columns if column.title and column.name in heads]
-            values = float_column(part.rows, titled[0].name) if titled else np.array([])
-            if not np.isfinite(values).any():
-                continue
-            highest = int(np.nanargmax(values))
-            n = float_column(part.rows, titled[0].instances)[highest]
-            about: dict[str, Any] = {"model": part.model, "stack": part.stack, "measure": titled[0].title}
-            about |= {"unit": titled[0].unit, "n": int(n) if np.isfinite(n) else ""}
-            numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
-            null = float_column(part.rows, f"{titled[0].name}_null")
-            uniform = float(null[0]) if np.isfinite(null).any() else ""
-            baselines = [float_column(part.rows, name)[highest] for name in _baselines(titled[0])]
-            base = max(filter(math.isfinite, baselines), default="")
-            # Of heads that all do the same none is the highest.
-            alike = is_even(part.rows) or numbers["lowest"] == np.nanmax(values)
-            highest_name = "" if alike or n < min_instances else head_name(part.rows.iloc[highest])
-            about |= numbers | {"highest": float(np.nanmax(values)), "head": highest_name}
-            yield about | {"baseline": base, "uniform": uniform}
+            parts = (column for column in titled if column.part_of == titled[0].name)
+            for column in (*titled[:1], *parts):
+                if np.isfinite(float_column(part.rows, column.name)).any():
+                    yield _measure_record(part, column, min_instances)
+
+
+def _measure_record(part: StackRows, column: MetricColumn, min_instances: int) -> dict[str, Any]:
+    values = float_column(part.rows, column.name)
+    highest = int(np.nanargmax(values))
+    n = float_column(part.rows, column.instances)[highest]
+    about: dict[str, Any] = {"model": part.model, "stack": part.stack, "measure": column.title}
+    about |= {"unit": column.unit, "n": int(n) if np.isfinite(n) else ""}
+    numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
+    null = float_column(part.rows, f"{column.name}_null")
+    uniform = float(null[0]) if np.isfinite(null).any() else ""
+    baselines = [float_column(part.rows, name)[highest] for name in _baselines(column)]
+    base = max(filter(math.isfinite, baselines), default="")
+    # Of heads that all do the same none is the highest.
+    alike = is_even(part.rows) or numbers["lowest"] == np.nanmax(values)
+    highest_name = "" if alike or n < min_instances else head_name(part.rows.iloc[highest])
+    about |= numbers | {"highest": float(np.nanmax(values)), "head": highest_name}
+    return about | {"baseline": base, "uniform": uniform}
 
 
 def _baselines(column: MetricColumn) -> list[str]:

@@ -70,7 +70,8 @@ def test_the_contract_of_heads_csv() -> None:
 
 
 def test_every_registered_metric_reaches_page_and_figures() -> None:
-    heads = classify_tables()["heads"].assign(monotonicity=0.5, distance=2.0, to_sink=0.3, to_first=0.2, mass_left=0.4)
+    added = {"monotonicity": 0.5, "monotonicity_stays": 0.4, "distance": 2.0, "to_sink": 0.3, "to_first": 0.2}
+    heads = classify_tables()["heads"].assign(**added, mass_left=0.4)
     run = RecordedRun(Path("folder"), "run", {"command": "classify"}, {"heads": heads})
     switches = {series.key for series in head_facts(run).series}
     figures = {name for name, figure in classify_figures({"heads": heads}) if figure is not None}
@@ -114,6 +115,15 @@ def test_the_records_of_measures() -> None:
     }
     (record,) = measure_records(heads.assign(confidence_null=0.25, entropy_norm=0.995), registered_declarations()[:1])
     assert (record["head"], record["uniform"]) == ("", 0.25), "no head is named where all attend evenly"
+
+
+def test_the_share_of_steps_that_stay_is_told_beside_monotonicity_which_counts_them() -> None:
+    heads = pd.DataFrame({"model": "m", "stack": "cross", "layer": 0, "head": [0, 1], "monotonicity": [0.8, 0.9]})
+    heads = heads.assign(monotonicity_null=0.535, monotonicity_stays=[0.6, 0.7], monotonicity_stays_null=0.071)
+    all_steps, of_which = measure_records(heads, registered_declarations())
+    assert (all_steps["measure"], all_steps["uniform"]) == ("monotonicity", 0.535)
+    assert of_which["measure"] == "monotonicity: steps that stay"
+    assert (of_which["mean"], of_which["uniform"]) == (pytest.approx(0.65), 0.071)
 
 
 def test_a_panel_that_is_drawn_once_has_the_names_of_all_measures_that_are_the_same() -> None:
