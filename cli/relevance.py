@@ -45,10 +45,10 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
     from headlens.pages.page_tables import page_table
     from headlens.relevance_propagation.overviews import (
         OPPOSED,
-        SHARES_TITLE,
         largest_heads,
         largest_record,
         largest_shares,
+        shares_title,
         shown_correlations,
     )
 
@@ -74,7 +74,7 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
             for row in shares.to_dict("records")
         ]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
-        screen.table(f"{SHARES_TITLE} {of}: an equal share would be {even:.3f}", best)
+        screen.table(f"{shares_title(group)} {of}: an equal share would be {even:.3f}", best)
         if (shares["positive"] >= 1.005).any():  # 1.01 as it is written; sums of 1 are rounded
             screen.say([OPPOSED])
     if "correlations" in tables:

@@ -31,7 +31,6 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
 _RAW = ("raw", "raw_low", "raw_high")
-SHARES_TITLE = "Largest positive shares of their layer, of heads whose raw is above 0 (not comparable between layers)"
 OPPOSED = (
     "Positive shares of a layer that add up to more than 1 are those of heads that others work against: a share may be "
     "large because little is left of the layer."
@@ -57,11 +56,22 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
         f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of heads whose `raw` is "
-        "above 0, with its interval where there is one. Shares have 95 % bootstrap intervals (dot, line; from "
-        f"{number_text(low)} to {number_text(end)}) against the equal share 1 / heads (tick). A layer may contribute "
-        f"next to nothing. {OPPOSED}"
+        "above 0, and significantly so where it has an interval: that does not hold 0. Shares have 95 % bootstrap "
+        f"intervals (dot, line; from {number_text(low)} to {number_text(end)}) against the equal share 1 / heads "
+        f"(tick). A layer may contribute next to nothing. {OPPOSED}"
     )
-    return page_table(SHARES_TITLE, records, about)
+    return page_table(shares_title(*(rows for *_, rows in largest)), records, about)
+
+
+def shares_title(*parts: pd.DataFrame) -> str:
+    """Returns the title of a table of `largest_shares`, of one part or several."""
+    return f"Largest positive shares of their layer, of heads whose {_above(*parts)} (not comparable between layers)"
+
+
+def _above(*parts: pd.DataFrame) -> str:
+    """What `largest_shares` asks of a head: the interval decides where there is one."""
+    tested = any(np.isfinite(float_column(rows, "raw_low")).any() for rows in parts)
+    return f"raw is {'significantly ' * tested}above 0"
 
 
 def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -198,9 +208,9 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             near = not_apart(ordered, 0, ("relevance", *_BOUNDS))
             largest = "one of the largest positive shares" if near else "the largest positive share"
             sentences.append(
-                f"{head_name(row)} has {largest} of its layer's relevance, among heads whose raw is "
-                f"above 0{layer}: {value}{tied(1, near=near)}; an equal share is {number_text(row['even'])}, all "
-                f"positive shares of its layer add up to {number_text(row['positive'])}."
+                f"{head_name(row)} has {largest} of its layer's relevance, among heads whose {_above(ordered)}{layer}: "
+                f"{value}{tied(1, near=near)}; an equal share is {number_text(row['even'])}, all positive shares of "
+                f"its layer add up to {number_text(row['positive'])}."
             )
         if sentences:
             findings.append(f"{part.name}: {' '.join(sentences)}")

@@ -94,6 +94,13 @@ def test_no_head_is_listed_whose_contribution_may_be_none() -> None:
     assert column(top_heads([run({"relevance": rows})]), "head") == ["encoder.1.1", "encoder.1.2", "encoder.0.2"]
 
 
+@pytest.mark.parametrize(("half", "words"), [(0.2, "raw is significantly above 0"), (np.nan, "raw is above 0")])
+def test_titles_and_findings_say_whether_the_interval_of_raw_decides(half: float, words: str) -> None:
+    recorded = run({"relevance": bounded(shares([0.5, 0.4, 0.1, 0.3, 0.4, 0.3])["relevance"], [0.3] * 6, half)})
+    assert f"of heads whose {words} (not comparable" in top_heads([recorded]).title
+    assert f"among heads whose {words}: 0.500" in relevance_findings(recorded)[0]
+
+
 def test_the_most_is_said_of_heads_that_intervals_tell_apart() -> None:
     frame, raw = shares([-0.5, 0.3, 0.2, 0.62, 0.5, 0.2])["relevance"], [3.0, -4.0, 0.7, 0.8, 0.9, 1.5]
     overlap = " (the intervals of 1 other head overlap with its own)"

@@ -16,7 +16,7 @@ from headlens.errors import InputError
 from headlens.findings.layer_smoothness import smoothness_table
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
-from headlens.relevance_propagation.overviews import SHARES_TITLE
+from headlens.relevance_propagation.overviews import shares_title
 from headlens.runs.reading import RecordedRun
 from headlens.tables.classify_tables import SCORES_OF_ROLES
 
@@ -120,8 +120,8 @@ def test_relevance_without_heads_is_drawn_alone() -> None:
 def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
     titles = [table.title for table in REPORT.overviews([run(with_relevance())])]
     assert titles[:3] == ["Roles", "Best head for every relation", "Measures"]
-    assert titles[3:] == ["Heads that have a role", "Largest contributions across layers", SHARES_TITLE]
-    assert SHARES_TITLE not in [table.title for table in REPORT.overviews([run(classify_tables())])]
+    assert titles[3:] == ["Heads that have a role", "Largest contributions across layers", shares_title()]
+    assert shares_title() not in [table.title for table in REPORT.overviews([run(classify_tables())])]
 
 
 def test_the_table_of_relevance_is_checked() -> None:

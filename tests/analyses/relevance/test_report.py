@@ -17,7 +17,7 @@ from headlens.errors import InputError
 from headlens.pages.command_report import write_results
 from headlens.pages.self_contained import visible
 from headlens.relevance_propagation.figures import relevance_figures
-from headlens.relevance_propagation.overviews import SHARES_TITLE
+from headlens.relevance_propagation.overviews import shares_title
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 
@@ -117,7 +117,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     html = render([RunSection(read, [])])
     order = [
         "Largest contributions across layers",
-        SHARES_TITLE,
+        shares_title(),
         "Agreement of rules",
         "relevance.csv",
         "correlations.csv",
