@@ -86,7 +86,7 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "scope": row["over"],
                 "heads": row["n"],
                 "rho": f"{row['spearman']:.2f}",
-                "95 % CI": bounds(row, 2),
+                "95 % CI over examples": bounds(row, 2),
             }
             for row in shown_correlations(tables["correlations"].dropna(subset="spearman"))
         ]

@@ -94,7 +94,8 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {"model": f"{row['model']} minus {row['other_model']}" if _is_difference(row) else row["model"]}
         | {"stack": row["stack"], "quantity": row["quantity"], "statistic": SMOOTHNESS_STATISTICS[row["statistic"]]}
-        | {"value": number_cell(row["value"]), "95 % CI": _interval(row), "by chance": number_cell(row["expected"])}
+        | {"value": number_cell(row["value"]), "95 % CI over heads": _interval(row)}
+        | {"by chance": number_cell(row["expected"])}
         | {"p": Cell("" if np.isnan(row["p_value"]) else f"{row['p_value']:.4f}", repr(row["p_value"]))}
         for row in table.to_dict("records")
         if np.isfinite(row["value"])

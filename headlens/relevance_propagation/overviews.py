@@ -154,7 +154,8 @@ def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
         "−1 to 1, tick: 0): of shares within a layer, averaged over layers, and of `raw` over all heads of a stack. "
-        "Rows with “magnitude” compare absolute values."
+        "Intervals resample examples and keep the heads: they do not tell whether few heads are in the same order by "
+        "chance. Rows with “magnitude” compare absolute values."
     )
     return page_table("Agreement of rules", records, about)
 
@@ -236,4 +237,4 @@ def _correlation(row: dict[Any, Any]) -> dict[str, Any]:
     record = {"model": row["model"], "stack": row["stack"], "rule": row["rule"], "other rule": row["other_rule"]}
     record |= {"of": _SPELLED.get(str(row["of"]), row["of"]), "over": row["over"]}
     interval = interval_cell((low, value, high, 0.0), (-1.0, 1.0))
-    return record | {"heads": row["n"], "Spearman": number_cell(value), "95 % CI": interval}
+    return record | {"heads": row["n"], "Spearman": number_cell(value), "95 % CI over examples": interval}

@@ -91,6 +91,7 @@ def test_what_is_told_has_the_numbers_of_the_table(table: pd.DataFrame) -> None:
     page = smoothness_overview([RecordedRun(Path("run"), "run", {}, {NAME: table})])
     cells = [[cell.text for cell in row] for row in page.rows]
     assert [row[0] for row in cells] == ["bert", "bert", "12", "12", "12 minus bert"]
+    assert "95 % CI over heads" in [c.name for c in page.columns], "the number of texts does not matter"
     assert cells[2][3:] == [
         "correlation over depth",
         f"{table['value'][2]:.3f}",

@@ -186,7 +186,7 @@ def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs)
         | {"model": row["model"], "strategy": row["strategy"], "other strategy": row["other_strategy"]}
-        | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI": _ends_cell(row), "heads": row["heads"]}
+        | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI over heads": _ends_cell(row), "heads": row["heads"]}
         for run, table in tables_of(runs, "ranking_agreement")
         for row in table.to_dict("records")
     ]

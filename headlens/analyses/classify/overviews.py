@@ -107,7 +107,7 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         {name.replace("_", " "): row[name] for name in ("model", "other_model", "stack", "heads", "same")}
         | {"κ": number_cell(row["kappa"])}
-        | {"95 % CI": interval_cell((row["ci_low"], row["kappa"], row["ci_high"], 0.0), (-1.0, 1.0))}
+        | {"95 % CI over heads": interval_cell((row["ci_low"], row["kappa"], row["ci_high"], 0.0), (-1.0, 1.0))}
         for row in agreement.to_dict("records")
     ]
     about = (

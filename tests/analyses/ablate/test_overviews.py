@@ -35,7 +35,7 @@ def column(table: PageTable, name: str) -> list[str]:
 
 
 def intervals(table: PageTable) -> list[Interval | None]:
-    place = [c.name for c in table.columns].index("95 % CI")
+    place = next(n for n, c in enumerate(table.columns) if c.name.startswith("95 % CI"))
     return [row[place].interval for row in table.rows]
 
 
@@ -231,6 +231,7 @@ def test_rankings_are_compared() -> None:
     )
     runs = [run({"ranking_agreement": agreement, "pruning_areas": areas})]
     assert [bool(interval) for interval in intervals(compared_rankings(runs))] == [True, False]
+    assert column(compared_rankings(runs), "95 % CI over heads")[1] == ""
     assert column(compared_rankings(runs), "other strategy") == ["shapley", "attribution"]
     assert column(pruning_areas(runs), "worse than it") == ["3 of 3", ""]
     assert column(pruning_areas(runs), "up to") == ["30 heads"] * 2
