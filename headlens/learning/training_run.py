@@ -183,7 +183,7 @@ def fit(
         return state, None, []
     load_model(network, best / _BEST)
     saved, note = checkpoint_note(state.evaluations, main, higher_is_better=higher_is_better, chance=chance)
-    return state, saved, [note]
+    return state, saved, [note, *chance_notes(state.evaluations, chance)]
 
 
 def checkpoint_note(
@@ -201,6 +201,22 @@ def checkpoint_note(
             f" The same examples chose it among {len(evaluations)} evaluations: what it achieves on them is optimistic."
         )
     return int(evaluation["step"]), note
+
+
+def chance_notes(evaluations: Sequence[Mapping[str, float]], loss: float) -> list[str]:
+    """The note that even the lowest held-out loss is above that of predicting by frequency; nothing is tested.
+
+    Args:
+        evaluations: with the `loss` of each.
+        loss: that of predicting by frequency; NaN if it is not known.
+    """
+    lowest = min(evaluation["loss"] for evaluation in evaluations)
+    if not lowest > loss:
+        return []
+    return [
+        f"The held-out loss of the model ({number_text(lowest)}) is above that of predicting by frequency "
+        f"({number_text(loss)}): train it further."
+    ]
 
 
 def score(evaluation: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:

@@ -14,7 +14,7 @@ from headlens.errors import InputError
 from headlens.heads import KEY_COLUMNS
 from headlens.learning.alphas_figure import alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes
-from headlens.learning.training_run import checkpoint_note
+from headlens.learning.training_run import chance_notes, checkpoint_note
 from headlens.runs.reading import RecordedRun
 
 LOG = pd.DataFrame({"step": [10, 20, 30], "loss": [2.0, 1.5, 1.25]})
@@ -107,6 +107,14 @@ def test_updates_are_whole_numbers_and_the_saved_one_is_marked(
     plain = training_curve(log, pd.DataFrame())
     assert plain is not None
     assert [line.get_label() for line in plain.axes[0].lines] == ["training, mean since the last point"]
+
+
+def test_a_loss_above_that_of_predicting_by_frequency_has_a_note_of_its_own() -> None:
+    evaluations = [{"step": 1, "loss": 9.1}, {"step": 2, "loss": 8.866}]
+    (note,) = chance_notes(evaluations, 4.936)
+    assert note.startswith("The held-out loss of the model (8.866) is above that of predicting by frequency (4.936)")
+    assert "significant" not in note, "nothing was tested"
+    assert chance_notes(evaluations, 8.9) == chance_notes(evaluations, float("nan")) == []
 
 
 @pytest.mark.parametrize(("even", "drawn"), [(1.6, True), (1.0, True), (40.0, False), (float("nan"), False)])
