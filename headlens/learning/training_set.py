@@ -127,6 +127,11 @@ class TaskRows:
         """Tokens of every example, with padding between its rows."""
         return [len(p.rows) * p.length for p in self.prepared]
 
+    @property
+    def chance_loss(self) -> float:
+        """The lowest mean loss with the same answer for all examples; NaN if that is not known."""
+        return self.task_forward.task.chance_loss(self.prepared)
+
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """A batch of the task; the same in every epoch."""
         del epoch

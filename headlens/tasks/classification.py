@@ -119,6 +119,11 @@ class SequenceClassification(TextTask):
         constant = (np.full_like(label, number) for number in range(len(self.classes)))
         return max(self.value(np.column_stack((label, predicted, nll))) for predicted in constant)
 
+    def chance_loss(self, prepared: Sequence[PreparedExample]) -> float:
+        """Returns the entropy of the classes in nats, the loss of predicting them by their frequency."""
+        counts = np.unique(labels_of(prepared).numpy(), return_counts=True)[1]
+        return float(np.log(len(prepared)) - (counts * np.log(counts)).sum() / len(prepared))
+
     def finer(self, records: Floats) -> float:
         """Returns the negative mean loss in nats, which ranks models whose main metric is equal."""
         return -float(records[:, 2].mean())
@@ -147,6 +152,12 @@ class CorrelationTask(Task):
     """Base of tasks that score texts; their metrics are correlations of the records `gold` and `predicted`."""
 
     columns = ("gold", "predicted")
+    loss_name: ClassVar[str] = "squared error"
+    scale: float = 1.0  # by which scores are divided for the loss
+
+    def chance_loss(self, prepared: Sequence[PreparedExample]) -> float:
+        """Returns the variance of the scores, the squared error of always giving their mean."""
+        return float(labels_of(prepared, dtype=torch.float64).var(correction=0)) / self.scale**2
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """Computes Pearson's or Spearman's correlation of gold and predicted under every weighting, (replicates,)."""
@@ -231,6 +242,11 @@ class ChoiceTask(Task):
         """Returns the expected accuracy of uniformly random choice, one over the number of candidates."""
         del records, metric, labels
         return 1 / self.candidates
+
+    def chance_loss(self, prepared: Sequence[PreparedExample]) -> float:
+        """Returns the loss of finding all candidates alike, in nats."""
+        del prepared
+        return float(np.log(self.candidates))
 
     def finer(self, records: Floats) -> float:
         """Returns the mean margin of the right candidate, which ranks models whose accuracy is equal."""

@@ -108,6 +108,8 @@ class Task(ABC):
 
     name: str
     head: ClassVar[HeadKind]
+    # What the loss of training is of each example, where it is no cross-entropy.
+    loss_name: ClassVar[str] = ""
     # Whether `run` generates token by token, so that one forward pass cannot take its place.
     generates: ClassVar[bool] = False
 
@@ -217,6 +219,11 @@ class Task(ABC):
             metric: its name; None for the main one.
             labels: how often each token was to be predicted, of tasks that predict tokens.
         """
+
+    def chance_loss(self, prepared: Sequence[PreparedExample]) -> float:
+        """Returns the lowest mean loss of training with the same answer for all of these examples; NaN if not known."""
+        del prepared
+        return math.nan
 
     def finer(self, records: Floats) -> float:
         """Returns a score, higher for better, that ranks models whose main metric is equal; 0 if there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +115,9 @@ def test_every_kind_of_task(headlens: Headlens, tiny_bert: Path, task: str) -> N
     assert rows["examples"] + held["examples"] == rows["rows"] + held["rows"] - rows["unlabelled"]
     assert metrics["n"].iloc[0] == held["examples"]
     assert "95 % CI" in done.out
+    told = re.findall(r"best constant prediction has a held-out loss( \(squared error\))? of [\d.]+ ", done.out)
+    assert told == [f" ({known.loss_name})" * bool(known.loss_name)] * ("chance_loss" in record)
+    assert ("chance_loss" in record) == (known.head != "question-answering")
     _, source = open_task(task, name)
     whole = evaluate(CATALOGUE[task].task, load("run/model"), source, EvaluationOptions(replicates=0))
     assert list(whole.metrics) == FILES[task][2]

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_tasks import TASKS
+from made_tasks import TASKS, example
 
 from headlens.errors import OptionError
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import ChoiceTask, CorrelationTask, SequenceClassification
 from headlens.tasks.language_modeling import LogitDifference
 from headlens.tasks.masked import Likelihood
-from headlens.tasks.task import Task
+from headlens.tasks.task import PreparedExample, Task
 from headlens.tasks.task_options import LENGTH_TELLS
 
 
@@ -107,6 +107,26 @@ def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
         assert task.chance(records) == 0
     else:
         assert task.chance(records) is None
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_loss_of_chance_is_that_of_the_best_constant_answer(name: str) -> None:
+    task = TASKS[name]
+    prepared = [PreparedExample(n, example(task, n % 7), ()) for n in range(20)]
+    found = task.chance_loss(prepared)
+    labels = [getattr(p.example, "label", None) for p in prepared]
+    if isinstance(task, SequenceClassification):
+        assert found == pytest.approx(-np.mean([np.log(labels.count(label) / 20) for label in labels]))
+    elif isinstance(task, CorrelationTask):
+        scores = np.array(labels) / (5 if name == "similarity" else 1)
+        always = [np.mean((scores - said) ** 2) for said in (scores.mean(), scores.mean() + 0.01, scores.mean() - 0.01)]
+        assert found == pytest.approx(always[0])
+        assert found < min(always[1:])
+        assert task.loss_name == "squared error"
+    elif isinstance(task, ChoiceTask):
+        assert found == pytest.approx(np.log(4 if name == "swag" else 2))
+    else:
+        assert np.isnan(found)
 
 
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if isinstance(task, Likelihood)])

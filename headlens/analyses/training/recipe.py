@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.report import ONLY_TRAINING, training_curve
+from headlens.analyses.training.report import ONLY_TRAINING, CurveFacts, training_curve
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.sentence import Corpus, summarise
@@ -31,6 +31,7 @@ from headlens.learning.training_run import MODEL, TaskResult, fit, measure, save
 from headlens.learning.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
 from headlens.learning.training_text import ParallelText
 from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
+from headlens.pages.formatting import number_text
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
@@ -151,6 +152,9 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
     notes += dict.fromkeys(note for summary in summaries for note in summary.notes)
     for summary in summaries:
         notes += left_out_notes(summary, summary.name, rows.task_forward.reader.limit_text)
+    if held_out is not None and math.isfinite(chance := held_out.chance_loss):
+        loss = f"loss ({name})" if (name := rows.task_forward.task.loss_name) else "loss"
+        notes.append(f"The best constant prediction has a held-out {loss} of {number_text(chance)} (chance level).")
     if held_out is None:
         notes.append("Nothing was held out, so nothing was evaluated: name held-out examples with --dev-data.")
     return notes
@@ -166,7 +170,14 @@ def _facts(rows: TaskRows, held_out: TaskRows | None) -> dict[str, Any]:
         "data": asdict(rows.summary),
         "dev_data": None if held_out is None else asdict(held_out.summary),
         "labels": [names[number] for number in sorted(names)],
+        "loss": task.loss_name,
+        **_chance_fact(math.nan if held_out is None else held_out.chance_loss),
     }
+
+
+def _chance_fact(loss: float) -> dict[str, float]:
+    """Returns what run.json records of the loss of guessing; nothing where that is not known."""
+    return {"chance_loss": loss} if math.isfinite(loss) else {}
 
 
 def _write(
@@ -183,8 +194,7 @@ def _write(
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
-    curve = facts["checkpoint"], facts.get("chance_loss", math.nan), facts[ONLY_TRAINING]
-    write_training(run, state, measured, (model, data), curve, figures=request.figures)
+    write_training(run, state, measured, (model, data), CurveFacts.of(facts), figures=request.figures)
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
         if request.figures:
@@ -258,7 +268,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
         task = {"task": vars(translation)} if request.bleu else {}
         facts: dict[str, Any] = {"corpus": asdict(summary), **task, "checkpoint": saved}
-        facts |= {"chance_loss": chance} if math.isfinite(chance) else {}
+        facts |= _chance_fact(chance)
         facts[ONLY_TRAINING] = [*text_training.beyond_tokens(text), *_dropout(loaded.model)]
         return _write(request, run, loaded, state, measured, notes, facts)
 
@@ -309,14 +319,13 @@ def write_training(
     state: TrainingState,
     measured: TaskResult,
     names: tuple[str, str],
-    curve: tuple[int | None, float, Sequence[str]],
+    curve: CurveFacts,
     *,
     figures: bool,
 ) -> None:
     """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
 
-    The curve is named after the model and what it learns from; the update whose weights were saved, the loss of
-    predicting by frequency, and what the loss in training alone has are given for it.
+    The curve is named after the model and what it learns from; `curve` tells more of its losses.
     """
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
@@ -324,7 +333,6 @@ def write_training(
             run.folder.table(name, table)
     write_log(run, state)
     tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    saved, even, only_training = curve
-    figure = training_curve(*tables, *names, saved, even, only_training) if figures else None
+    figure = training_curve(*tables, *names, curve) if figures else None
     if figure is not None:
         run.folder.figure("training", figure)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -37,14 +38,42 @@ ONLY_TRAINING = "only_in_training_loss"  # of run.json
 _FEW = 20  # points of a line that has dots
 
 
+@dataclass(frozen=True)
+class CurveFacts:
+    """What is known of the losses of a training besides their numbers.
+
+    Args:
+        saved: the update whose weights were saved, if they are those of an evaluation.
+        chance: the held-out loss of the best constant prediction, NaN where that is not known; a number where it would
+            take most of the room.
+        only_training: what the loss in training has and that of the evaluations has not, such as dropout.
+        loss: what it is, where it is no cross-entropy.
+    """
+
+    saved: int | None = None
+    chance: float = math.nan
+    only_training: Sequence[str] = ()
+    loss: str = ""
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> CurveFacts:
+        """Returns what run.json holds of them; those of earlier versions have less."""
+        saved, only_training, loss = (record.get(name) for name in ("checkpoint", ONLY_TRAINING, "loss"))
+        chance = record.get("chance_loss")  # earlier runs have the loss of guessing evenly, which is another thing
+        return cls(
+            saved if isinstance(saved, int) else None,
+            chance if isinstance(chance, float) else math.nan,
+            [str(name) for name in only_training] if isinstance(only_training, list) else [],
+            str(loss or ""),
+        )
+
+
 def training_curve(
     log: pd.DataFrame,
     evaluations: pd.DataFrame,
     model: str = "",
     data: str = "",
-    saved: int | None = None,
-    chance: float = math.nan,
-    only_training: Sequence[str] = (),
+    facts: CurveFacts | None = None,
 ) -> Figure | None:
     """The loss in training, and that of the evaluations, by update.
 
@@ -53,10 +82,7 @@ def training_curve(
         evaluations: rows of `evaluations.csv`: step, loss; may be empty.
         model: its name, for the title.
         data: name of what it learns from, for the title.
-        saved: the update whose weights were saved, if they are those of an evaluation.
-        chance: the loss of predicting by frequency, NaN where that is not known; a number where it would take most of
-            the room.
-        only_training: what the loss in training has and that of the evaluations has not, such as dropout.
+        facts: what else is known of the losses.
 
     Returns:
         The figure, or None when nothing was logged.
@@ -65,17 +91,18 @@ def training_curve(
 
     if log.empty:
         return None
+    facts = facts or CurveFacts()
     width = min(page_width(), FULL_WIDTH / 2)
     about = [
         f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("data:", data)) if name
     ]
     shown = "Training and held-out loss" if "loss" in evaluations else "Training loss"
     # The lines are no measure of overfitting then.
-    differs = "loss" in evaluations and len(only_training) > 0
-    about += [f"(only the training loss has {' and '.join(only_training)})"] * differs
+    differs = "loss" in evaluations and len(facts.only_training) > 0
+    about += [f"(only the training loss has {' and '.join(facts.only_training)})"] * differs
     figure = constrained_figure(width, 2.4, "\n".join([" ".join([shown, *about[:1]]), *about[1:]]))
     axes = figure.subplots()
-    dress(axes, "update", "loss")
+    dress(axes, "update", f"loss ({facts.loss})" if facts.loss else "loss")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     # The line of few points, each a mean since the last one, would look like more than it is.
     marker = "." if len(log) <= _FEW else ""
@@ -84,9 +111,9 @@ def training_curve(
         if "loss" in table:
             steps, losses = float_column(table, "step"), float_column(table, "loss")
             axes.plot(steps, losses, marker=marker, markersize=3, color=color, linewidth=1, label=label)
-    if saved is not None:
-        axes.axvline(saved, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint")
-    bottom, top = axes.get_ylim()
+    if facts.saved is not None:
+        axes.axvline(facts.saved, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint")
+    (bottom, top), chance = axes.get_ylim(), facts.chance
     if abs(chance - np.clip(chance, bottom, top)) <= top - bottom:
         axes.set_ylim(min(bottom, chance - 0.05 * (top - bottom)), max(top, chance + 0.05 * (top - bottom)))
     draw_chance(axes, chance)
@@ -101,14 +128,7 @@ def _draw(run: RecordedRun) -> Figures:
     if "log" in run.tables:
         data = run.corpus_name or str(mapping(run.record.get("data")).get("name") or "")
         evaluations = run.tables.get("evaluations", pd.DataFrame())
-        step = run.record.get("checkpoint")
-        saved = step if isinstance(step, int) else None  # runs of earlier versions do not say
-        chance = run.record.get("chance_loss")  # earlier runs have the loss of guessing evenly, which is another thing
-        levels = saved, chance if isinstance(chance, float) else math.nan
-        only_training = (
-            [str(name) for name in record] if isinstance(record := run.record.get(ONLY_TRAINING), list) else []
-        )
-        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, *levels, only_training)
+        yield "training", training_curve(run.tables["log"], evaluations, run.models[0], data, CurveFacts.of(run.record))
     if ALPHAS in run.tables:
         yield ALPHAS, alpha_histograms(run.tables[ALPHAS])
 
@@ -146,7 +166,9 @@ REPORT = CommandReport(
         "training": Caption(
             "Training",
             "The loss by update: each point of the line is the mean over the batches since the previous point; dots "
-            "are evaluations on held-out data. The dashed line stands at the update whose weights were saved.",
+            "are evaluations on held-out data. The dashed line stands at the update whose weights were saved, the "
+            "dotted one at the held-out loss of the best constant prediction: the frequencies of tokens or classes, or "
+            "the mean score.",
         ),
         ALPHAS: CAPTION,
     },

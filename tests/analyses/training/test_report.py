@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.training.report import ONLY_TRAINING, REPORT, training_curve
+from headlens.analyses.training.report import ONLY_TRAINING, REPORT, CurveFacts, training_curve
 from headlens.errors import InputError
 from headlens.heads import KEY_COLUMNS
 from headlens.learning.alphas_figure import alpha_histograms
@@ -53,12 +53,15 @@ def test_what_only_the_loss_in_training_has_stands_in_the_title() -> None:
     more = ["label smoothing 0.1", "dropout"]
     run = recorded(log=LOG, evaluations=HELD)
     run.record[ONLY_TRAINING] = more  # type: ignore[index]
-    for figure in (training_curve(LOG, HELD, only_training=more), dict(REPORT.figures(run))["training"]):
+    for figure in (
+        training_curve(LOG, HELD, facts=CurveFacts(only_training=more)),
+        dict(REPORT.figures(run))["training"],
+    ):
         assert figure is not None
         title = figure.get_suptitle().replace("\n", " ")
         assert title.endswith(" (only the training loss has label smoothing 0.1 and dropout)")
     run.record[ONLY_TRAINING] = "damaged"  # type: ignore[index]
-    others = training_curve(LOG, HELD), training_curve(LOG, HELD.iloc[:0, :0], only_training=more)
+    others = training_curve(LOG, HELD), training_curve(LOG, HELD.iloc[:0, :0], facts=CurveFacts(only_training=more))
     for figure in (*others, dict(REPORT.figures(run))["training"]):
         assert figure is not None
         assert "only" not in figure.get_suptitle()
@@ -94,7 +97,7 @@ def test_updates_are_whole_numbers_and_the_saved_one_is_marked(
     log, held = (pd.DataFrame({"step": own, "loss": 1.5}) for own in (steps, evaluated))
     run = recorded(log=log, evaluations=held)
     run.record["checkpoint"] = saved  # type: ignore[index]
-    for figure in (training_curve(log, held, saved=saved), dict(REPORT.figures(run))["training"]):
+    for figure in (training_curve(log, held, facts=CurveFacts(saved=saved)), dict(REPORT.figures(run))["training"]):
         assert figure is not None
         figure.canvas.draw()
         (axes,) = figure.axes
@@ -122,7 +125,7 @@ def test_the_loss_of_guessing_is_a_line_where_it_is_near(even: float, drawn: boo
     """A loss that falls may still be worse than that of guessing."""
     run = recorded(log=LOG, evaluations=HELD)
     run.record["chance_loss"] = even  # type: ignore[index]
-    for figure in (training_curve(LOG, HELD, chance=even), dict(REPORT.figures(run))["training"]):
+    for figure in (training_curve(LOG, HELD, facts=CurveFacts(chance=even)), dict(REPORT.figures(run))["training"]):
         assert figure is not None
         levels = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_label() == "chance level"]
         assert levels == [even] * drawn
@@ -130,6 +133,13 @@ def test_the_loss_of_guessing_is_a_line_where_it_is_near(even: float, drawn: boo
         assert (low < even < high) == drawn
         labels = [text.get_text() for text in figure.legends[0].get_texts()]
         assert ("chance level 40 (above the axis)" in labels) == (even == 40.0)
+
+
+def test_a_loss_that_is_a_squared_error_is_called_so() -> None:
+    run = recorded(log=LOG, evaluations=HELD)
+    assert dict(REPORT.figures(run))["training"].axes[0].get_ylabel() == "loss"
+    run.record["loss"] = "squared error"  # type: ignore[index]
+    assert dict(REPORT.figures(run))["training"].axes[0].get_ylabel() == "loss (squared error)"
 
 
 def test_a_single_point_can_be_seen() -> None:
