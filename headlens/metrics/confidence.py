@@ -37,9 +37,9 @@ class Confidence(MeanMetric):
     heading = "Confidence"
     caption = (
         "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single "
-        "token. Separators and end-of-sentence tokens are left out of the first map, nothing of the second. The last "
-        "map is the difference: a blue head is more confident when separators count, both as tokens that attend and "
-        "as tokens that are attended to."
+        "token. Separators and end-of-sentence tokens are left out of the first map, nothing of the second; above "
+        "them stands what uniform attention has. The last map is the difference: a blue head is more confident when "
+        "separators count, both as tokens that attend and as tokens that are attended to."
     )
     difference = "all tokens − separators left out"
     columns = (

@@ -46,7 +46,7 @@ class Mass(Metric):
     caption = (
         "The mean attention weight that tokens give to special tokens, punctuation, themselves and their neighbours. A "
         "token that has two names, such as RoBERTa's <s>, is drawn once, under both; tokens that a model does not have "
-        "are left out."
+        "are left out. Above each map stands what uniform attention gives."
     )
     columns = (
         *(

@@ -29,8 +29,8 @@ class TextPair(MeanMetric):
     heading = "Pairs of texts"
     caption = (
         "Left: the mean weight that the tokens of both texts give to the other text. Right: how often a token that "
-        "also occurs in the other text attends most, within that text, to an identical token; above the map, the share "
-        "expected by chance."
+        "also occurs in the other text attends most, within that text, to an identical token. Above each map stands "
+        "what uniform attention gives, on the right also the share expected by chance."
     )
     columns = (
         MetricColumn("pair_tokens", "Number of tokens in both texts of all pairs.", unit="tokens"),

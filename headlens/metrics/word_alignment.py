@@ -37,7 +37,7 @@ class WordAlignment(MeanMetric):
     heading = "Word alignment"
     caption = (
         "Among the words of the other text, how often each head attends most to one linked in the gold alignment; "
-        "above the map the share that a head pointing at random would have."
+        "above the map the share that a head pointing at random and uniform attention would have."
     )
     columns = (
         MetricColumn("aligned_words", "Number of words that the gold alignment links.", unit="words"),

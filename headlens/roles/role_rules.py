@@ -398,10 +398,10 @@ def without_even(syntax: pd.DataFrame, even: Collection[tuple[str, str]]) -> pd.
     return syntax.assign(accuracy=np.where(_in_stacks(syntax, even), np.nan, float_column(syntax, "accuracy")))
 
 
-def even_note(stacks: Sequence[tuple[str, str]]) -> str:
-    """Returns the line that titles get about even stacks, of which they name no head; empty for none."""
+def even_note(stacks: Sequence[tuple[str, str]], then: str = "no head is named") -> str:
+    """Returns the line that titles get about even stacks, and what follows of it; empty for none."""
     names = "; ".join(f"{model}, {stack}" for model, stack in stacks)
-    return f"\n{names}: attention is even, no head is named" if names else ""
+    return f"\n{names}: attention is even, {then}" if names else ""
 
 
 def _in_stacks(rows: pd.DataFrame, stacks: Collection[tuple[str, str]]) -> Marks:

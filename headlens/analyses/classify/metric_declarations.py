@@ -131,15 +131,11 @@ class MetricDeclaration:
             scales = [*(scales * 2)[:2], centred_scale(label, heads, _DIFFERENCE, DIVERGING, least=_NOTABLE)]
 
         def remark(part: StackRows, name: str) -> str:
-            column = next((column for column in drawn if column.name == name and column.chance), None)
-            chance = float_column(part.rows, "" if column is None else column.chance)
-            known = chance[np.isfinite(chance)]
-            baselines = [] if column is None or not known.size else [f"{column.chance_name} {known.mean():.3f}"]
-            null = float_column(part.rows, f"{name}_null")
-            null = null[np.isfinite(null)]
-            if column is not None and null.size:
-                baselines.append(f"uniform attention {null.mean():.3f}")
-            return f"\n({', '.join(baselines)})" if baselines else ""
+            names = {f"{name}_null": "uniform attention"}
+            names = {column.chance: column.chance_name for column in drawn if column.name == name} | names
+            levels = ((words, float_column(part.rows, column)) for column, words in names.items())
+            known = [f"{words} {np.nanmean(level):.3f}" for words, level in levels if np.isfinite(level).any()]
+            return f"\n({', '.join(known)})" if known else ""
 
         return paired_maps(heads, shown, scales, self.title, remark)
 

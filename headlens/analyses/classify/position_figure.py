@@ -14,7 +14,7 @@ from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
 from headlens.plots.style import BLUE, INK, MISSING, PALE_BLUE, TICK_SIZE, VERMILION
-from headlens.roles.role_rules import even_note
+from headlens.roles.role_rules import even_note, even_stacks
 from headlens.roles.syntax_verdicts import CAUSAL, mostly_later
 from headlens.tables.classify_tables import REACH, offsets_to
 
@@ -27,6 +27,7 @@ _TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of th
 _LINE = 0.15  # inches: of a legend
 _NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
 _HEAD_SIZE = 5.0  # points
+_TELL_NOTHING = "offsets tell nothing"
 _UNDER = 2  # lines of a profile for uniform attention
 MOST = 12  # relations
 _UP = "dep->head"
@@ -54,11 +55,19 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     pieces = head_grid.by_model_and_stack(heads)
     # A column of its own says how many look at themselves: that is the most frequent offset of many heads.
     columns = ("positional_share", "self_share")
-    shares = [np.fmax(*(head_grid.float_column(p.rows, name) for name in columns)) for p in pieces]
+    shares, uniform = (
+        [np.fmax(*(head_grid.float_column(p.rows, f"{name}{kind}") for name in columns)) for p in pieces]
+        for kind in ("", "_null")
+    )
+    levels = [f"\n(uniform attention {np.nanmean(u):.3f})" if np.isfinite(u).any() else "" for u in uniform]
     scale = Scale("share of tokens at that offset")
-    panels = [(p.model, head_grid.panel(p.rows, share, p.name, scale)) for p, share in zip(pieces, shares, strict=True)]
+    panels = [
+        (p.model, head_grid.panel(p.rows, share, p.name + level, scale))
+        for p, share, level in zip(pieces, shares, levels, strict=True)
+    ]
     rows = head_grid.flow(panels)
     title = "Most frequent offset of the most attended token, special tokens left out"
+    title += even_note(even_stacks(heads), _TELL_NOTHING)
     sheet = head_grid.head_grid_figure(rows, title)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
@@ -72,7 +81,7 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     return sheet.figure
 
 
-def offset_profile(positions: pd.DataFrame) -> Figure | None:
+def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()) -> Figure | None:
     """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom, uniform attention below.
 
     Numbers beside the lines are those of the heads, as many as can be read; outside of them, the layer. What causal
@@ -80,6 +89,7 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
 
     Args:
         positions: rows of `positions.csv`, of one model or several.
+        even: stacks whose offsets tell nothing, see `headlens.roles.role_rules.even_stacks`.
 
     Returns:
         The figure, or None when nothing was measured.
@@ -97,13 +107,14 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
         for part, table in zip(pieces, tables, strict=True)
     ]
     title = "Offsets of attention heads" + "\n(dotted: later tokens, which causal heads cannot see)" * any(causal)
+    title += even_note(even, _TELL_NOTHING)
     figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, title)
     grid = figure.subplots(below, abreast, squeeze=False)
     for axes, part, table, unseen in zip(grid.flat, pieces, tables, causal, strict=True):
-        even = histogram(part, "share_null").mean().to_numpy() if "share_null" in part.rows else None
+        uniform = histogram(part, "share_null").mean().to_numpy() if "share_null" in part.rows else None
         if unseen:
             table.iloc[:, _LATER:] = np.nan
-        _profile(axes, table, even, scale, length)
+        _profile(axes, table, uniform, scale, length)
         if unseen:
             axes.axvspan(_LATER, len(OFFSETS), **_UNSEEN | {"facecolor": "white", "zorder": 2})
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)

@@ -124,6 +124,7 @@ def classify_figures(
         Name of the figure, and the figure; None where there is nothing to draw.
     """
     heads = tables.get("heads", pd.DataFrame())
+    even = even_stacks(heads)
     if len(heads):
         yield "functions", function_map(heads)
         drawn = [metric for metric in declarations or registered_declarations() if metric.title]
@@ -131,8 +132,7 @@ def classify_figures(
         yield "positions", position_figure.positional_map(heads)
         yield from rare_word_figures(heads, maps)
     if "positions" in tables:
-        yield "offsets", position_figure.offset_profile(tables["positions"])
-    even = even_stacks(heads)
+        yield "offsets", position_figure.offset_profile(tables["positions"], even)
     syntax = without_even(tables["syntax"], even) if "syntax" in tables else pd.DataFrame()
     if "relation_offsets" in tables:
         yield from position_figure.relation_offset_figures(tables["relation_offsets"], syntax, even)
@@ -208,8 +208,8 @@ _CAPTIONS = {
     "positions": Caption(
         "Most frequent offset",
         "The number is the most frequent distance, in tokens, from a token to the one it attends to most (−1: the "
-        "previous token, 0: the token itself); the colour is the share of tokens at that distance. Special tokens are "
-        f"left out. {_TIES}",
+        "previous token, 0: the token itself); the colour is the share of tokens at that distance, above each map that "
+        f"of uniform attention. Special tokens are left out. {_TIES}",
     ),
     "offsets": Caption(
         "All offsets",

@@ -138,6 +138,18 @@ def test_a_panel_that_is_drawn_once_has_the_names_of_all_measures_that_are_the_s
     ]
 
 
+@pytest.mark.parametrize("name", ["confidence", "to_self", "entropy_norm", "rare_top1"])
+def test_maps_of_measures_have_the_level_of_uniform_attention(name: str) -> None:
+    heads = pd.DataFrame({"model": "m", "stack": "encoder", "layer": 0, "head": [0, 1], name: [0.2, 0.4]})
+    heads = heads.assign(**{f"{name}_null": 0.07, "rare_chance": 0.1})
+    (own,) = (own for own in registered_declarations() if name in {column.name for column in own.columns})
+    figure = own.figure(heads)
+    assert figure is not None
+    title = figure.axes[0].get_title(loc="left") or figure.axes[0].get_title()
+    chance = "chance level 0.100, " * (name == "rare_top1")
+    assert f"({chance}uniform attention 0.070)" in " ".join(title.split())
+
+
 def test_the_highest_head_stands_beside_the_better_baseline() -> None:
     keys = {"model": "m", "stack": "encoder", "layer": 0, "head": [0, 1], "coreference": [0.1, 0.6], "mentions": 300}
     heads = pd.DataFrame({**keys, "coreference_nearest": 0.3, "coreference_same_word": 0.5})

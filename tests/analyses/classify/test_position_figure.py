@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from tiers import rest_slow
 
 from headlens.analyses.classify.position_figure import offset_profile, positional_map
+from headlens.roles.role_rules import even_stacks
 
 Make = Callable[..., pd.DataFrame]
 
@@ -30,6 +31,24 @@ def test_positional_map_writes_offsets_on_shares(make_heads: Make) -> None:
     np.testing.assert_array_equal(np.asarray(axes.collections[-1].get_array()).ravel()[:3], [0.1, 0.95, 0.5])
     assert axes.collections[-1].get_clim() == (0.0, 1.0)
     assert positional_map(frame.assign(positional_share=np.nan)) is None
+
+
+def test_positions_have_the_level_of_uniform_attention_and_say_that_a_stack_is_even(
+    make_heads: Make, make_positions: Make
+) -> None:
+    shapes = {"encoder": [2, 2]}
+    told = "encoder: attention is even, offsets tell nothing"
+    heads = make_heads(shapes=shapes).assign(positional_share_null=0.05, self_share_null=0.071, entropy_norm=0.995)
+    figure = positional_map(heads)
+    assert figure is not None
+    assert told in " ".join(str(figure.get_suptitle()).split())
+    assert "(uniform attention 0.071)" in " ".join(figure.axes[0].get_title(loc="left").split())
+    profile = offset_profile(make_positions(shapes=shapes), even_stacks(heads))
+    assert profile is not None
+    assert told in " ".join(str(profile.get_suptitle()).split())
+    plain = positional_map(heads.assign(entropy_norm=0.5))
+    assert plain is not None
+    assert "even" not in str(plain.get_suptitle())
 
 
 def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_positions: Make) -> None:
