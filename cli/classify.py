@@ -25,14 +25,14 @@ def classify(request: Any, screen: Screen) -> None:
     """
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.overviews import family_counts
-    from headlens.analyses.classify.probe_report import head_probe_records
+    from headlens.analyses.classify.probe_report import PROBE_COLUMNS, head_probe_records
     from headlens.analyses.classify.recipe import run_classify
     from headlens.analyses.classify.syntax_figure import best_head_name, best_heads, gain
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
     from headlens.pages.page_tables import page_table
     from headlens.roles.role_rules import even_stacks, role_records, without_even
-    from headlens.roles.syntax_verdicts import verdicts
+    from headlens.roles.syntax_verdicts import explained_verdicts, verdicts
 
     def show(run: Any) -> None:
         tables: Mapping[str, pd.DataFrame] = run.tables
@@ -45,6 +45,7 @@ def classify(request: Any, screen: Screen) -> None:
             screen.show(page_table(title, role_records(tables["roles"], even)).console())
         if "probes" in tables:
             screen.table("Best heads of each probe, on prompts made for it", head_probe_records(tables["probes"]))
+            screen.say([PROBE_COLUMNS])
         screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
@@ -78,6 +79,7 @@ def classify(request: Any, screen: Screen) -> None:
                 for row in judged.head(MOST_RELATIONS).to_dict("records")
             ]
             screen.table(title, records)
+            screen.say(explained_verdicts(row["syntactic"] for row in records))
         if "relevance" in tables:
             show_relevance(tables, screen)
         screen.notes(run.notes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -10,6 +12,15 @@ from headlens.plots.head_grid import float_column
 
 Marks = npt.NDArray[np.bool_]
 CAUSAL = "decoder"  # the stack whose heads cannot look at what comes later
+
+# What is not said by the words alone.
+_EXPLAINED = {
+    "no (n.s.)": "above the baseline by the margin, but not significantly",
+    "no (uniform)": "not above uniform attention",
+    "no (ceiling)": "the baseline is so high that no head can be above it by the margin",
+    "no (later)": "the other word mostly stands to the right, where a causal head cannot look",
+    "too few": "too few instances to tell",
+}
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
@@ -24,6 +35,13 @@ def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
     kinds = ["too few", "no (ceiling)", "no (later)", "no", "no (n.s.)", "yes"]
     tests = [few, ~syntactic & ceiling, ~syntactic & mostly_later(best), ~syntactic, ~significant, is_syntactic(best)]
     return [str(word) for word in np.select(tests, kinds, "no (uniform)")]
+
+
+def explained_verdicts(shown: Iterable[str]) -> list[str]:
+    """Returns a sentence on the verdicts among those shown that are no plain yes or no; nothing without any."""
+    known = set(shown)
+    parts = [f"{verdict}: {why}" for verdict, why in _EXPLAINED.items() if verdict in known]
+    return [f"{'; '.join(parts)}."] if parts else []
 
 
 def mostly_later(syntax: pd.DataFrame) -> Marks:

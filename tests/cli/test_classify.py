@@ -156,6 +156,8 @@ def test_relations_and_two_models_on_the_screen(headlens: Headlens, tiny_bert: P
         "How smoothly heads vary over depth",
     ):
         assert title in done.out
+    listed = re.findall(r"no \((?:later|n\.s\.|ceiling|uniform)\)", done.out)
+    assert all(f"{verdict}: " in done.out for verdict in listed), "below the table"
 
 
 @pytest.mark.slow
@@ -281,6 +283,7 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
     said = " ".join(done.out.split())
     assert "t: none of 2 heads holds the role induction on prompts made for it; nearest is decoder.0." in said
     assert "Best heads of each probe, on prompts made for it" in said
+    assert "holds: whether both are above their controls by 0.1, and significantly so" in said
 
 
 def test_a_probe_that_is_none_is_refused_before_the_model_is_read(headlens: Headlens) -> None:

@@ -23,7 +23,7 @@ from headlens.roles.role_rules import (
     role_scores,
     uniform_heads,
 )
-from headlens.roles.syntax_verdicts import verdicts
+from headlens.roles.syntax_verdicts import explained_verdicts, verdicts
 
 
 def table(n: int = 1, **columns: float) -> HeadTable:
@@ -131,6 +131,12 @@ def test_why_a_head_does_not_follow_a_relation(stack: str, numbers: dict[str, fl
     rows = trees(0.1, stack, **numbers).rows
     assert list(rows["verdict"]) == [verdict]
     assert rows["needed"].item() == pytest.approx(rows["baseline"].item() + 0.1)
+
+
+def test_verdicts_that_are_no_plain_words_are_explained_where_they_occur() -> None:
+    (told,) = explained_verdicts(["no", "no (later)", "yes", "no (later)"])
+    assert told == "no (later): the other word mostly stands to the right, where a causal head cannot look."
+    assert explained_verdicts(["yes", "no"]) == []
 
 
 def nearest(syntax: HeadTable | None = None, **columns: float) -> tuple[str, float]:

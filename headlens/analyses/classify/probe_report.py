@@ -50,6 +50,13 @@ PROBE_CAPTION = Caption(
     "controls by 0.1, significantly after Holm's correction for all heads. Heads without a dot are pale.",
 )
 
+PROBE_COLUMNS = (
+    "Score and second score are each compared with the control behind them, the second one in a comparison that the "
+    "sentence on the probe names; most: the share of queries whose most attended token is the one in question, or of "
+    "questions whose document is first; holds: whether both are above their controls by 0.1, and significantly so "
+    "after Holm's correction for all heads."
+)
+
 
 def holds_role(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which rows of probes.csv are of a head that holds the role."""
@@ -120,11 +127,7 @@ def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
         for run, table in tables_of(runs, PROBES.name)
         for record in head_probe_records(table)
     ]
-    about = (
-        f"The {_BEST} heads of every probe that are farthest above both controls. Score and second score are compared "
-        "with the control behind them; `most` is the share of queries whose most attended token is the one in "
-        "question, or of questions whose document is first."
-    )
+    about = f"The {_BEST} heads of every probe that are farthest above both controls. {PROBE_COLUMNS}"
     return page_table("Roles on prompts", records, about)
 
 
