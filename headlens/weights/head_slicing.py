@@ -210,7 +210,7 @@ def output_projection(model: nn.Module, name: str) -> Matrix:
     kind = type(module)
     if kind not in (nn.Linear, Conv1D) or any(weight.is_meta for weight in module.parameters()):
         raise UnsupportedModelError(
-            f"The output projection of {name} is a {kind.__name__}, whose weights may be stored in another way or place.",
+            f"The output projection of {name} is a {kind.__name__}, whose weights may be stored in another way.",
             "Load the model without quantisation, adapters or device-map.",
         )
     assert isinstance(module, nn.Linear | Conv1D)
