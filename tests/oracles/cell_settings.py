@@ -70,6 +70,7 @@ _EVIDENCE = {
     "interval": ENDS,
     "p_value": ("expected", "p_value"),
     "correlation": (),
+    "groups": ("head",),
 }
 # The columns of files by what tables call them; others are called as they are.
 _VALUES = {
@@ -109,7 +110,7 @@ def _of_claims(recipe: PaperRecipe, steps: Mapping[str, Step]) -> Iterator[str]:
         for step, metric in claim.steps.items():
             name, task = step_and_task(step)
             rows = matching(possible_rows(recipe, steps[name], claim.file), task)
-            compared = claim.evidence in ("seeds", "heads")
+            compared = claim.evidence in ("seeds", "heads", "groups")
             sides = (claim.first, claim.second) if compared else (claim.first,)
             for side in sides:
                 fitting = matching(rows, {**({claim.metric_column: metric} if metric else {}), **side.where})

@@ -19,7 +19,7 @@ from headlens.options import DEMO
 from headlens.tables.ablation_tables import PRUNING
 from headlens.tables.classify_tables import AGREEMENT, DIRECTIONS, SMOOTHNESS, SMOOTHNESS_STATISTICS
 from headlens.tables.mask_tables import CLASSES, DRAWS, MASK_TRAININGS
-from headlens.tables.prune_tables import SWEEP
+from headlens.tables.prune_tables import ROLES_KEPT, SWEEP
 from headlens.tables.sparsefinder_tables import ANTECEDENTS, AREAS, GOLD, POS_PAIRS
 from headlens.tasks.catalogue import CATALOGUE
 
@@ -63,6 +63,7 @@ def _found(recipe: PaperRecipe, step: Step, file: str) -> pd.DataFrame:
         ("prune", "sweep.csv"): _gates,
         ("classify", "syntax.csv"): _syntax,
         ("classify", "heads.csv"): _heads,
+        ("prune", "roles.csv"): _roles_kept,
         ("classify", "agreement.csv"): _agreement,
         ("classify", "smoothness.csv"): _smoothness,
         ("ablate", "pruning.csv"): _pruned,
@@ -155,6 +156,12 @@ def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     # All roles that are counted: whether any head has them is what a run finds out.
     roles = "positional(+1); syntactic(nsubj dep->head); rare"
     return [{"model": name, "stack": "encoder", "roles": roles, **numbers} for name in _labels(recipe, step)]
+
+
+def _roles_kept(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
+    assert request_of(recipe, step).roles.roles_corpus is not None
+    roles = ("positional(+1); syntactic(nsubj dep->head)", "rare", np.nan)
+    return [_ones(ROLES_KEPT.names, stack="encoder", roles=of_head) for of_head in roles]
 
 
 def _agreement(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:

@@ -64,7 +64,8 @@ class Claim:
         evidence: what decides: `seeds`, Student's t over the differences of all seeds; `heads`, the same over those of
             all heads of one run, whose layers share them where the file names no layer; `interval`, that of the one row
             that `first` is about; `p_value`, that of this row, whose number less what chance gives (`expected`) has to
-            be above or below 0; `correlation`, Spearman's test of value and `other_value` over the rows of `first`.
+            be above or below 0; `correlation`, Spearman's test of value and `other_value` over the rows of `first`;
+            `groups`, Mann and Whitney's test of the heads of one side against those of the other, of one run.
         at_least, at_most: where the difference has to lie; one of them.
         source: where it is printed.
         needs: what is missing for a verdict; empty if nothing is.
@@ -80,7 +81,7 @@ class Claim:
     metric_column: str = "metric"
     first: ClaimSide = field(default_factory=ClaimSide)
     second: ClaimSide = field(default_factory=ClaimSide)
-    evidence: Literal["seeds", "heads", "interval", "p_value", "correlation"] = "seeds"
+    evidence: Literal["seeds", "heads", "interval", "p_value", "correlation", "groups"] = "seeds"
     at_least: float | None = None
     at_most: float | None = None
     source: Source = "paper"
@@ -96,11 +97,11 @@ class Claim:
             raise ValueError(f"the claim {claim.claim!r} has no steps and file, and does not say what it needs")
         if (claim.at_least is None) == (claim.at_most is None):
             raise ValueError(f"the claim {claim.claim!r} needs either at_least or at_most")
-        if claim.evidence not in _COMPARED and claim.second != ClaimSide():
+        if claim.evidence not in (*_COMPARED, "groups") and claim.second != ClaimSide():
             raise ValueError(f"the claim {claim.claim!r} is decided by a single row, but has a second side")
         if (claim.evidence == "correlation") != bool(claim.other_value):
             raise ValueError(f"the claim {claim.claim!r} is correlated with other_value, or it is not")
-        if claim.evidence in ("p_value", "correlation") and (claim.at_least or claim.at_most):
+        if claim.evidence in ("p_value", "correlation", "groups") and (claim.at_least or claim.at_most):
             raise ValueError(f"the claim {claim.claim!r} has a p-value, which only applies to a bound of 0")
         return claim
 
@@ -128,8 +129,7 @@ class Claim:
         path = runs / name / self.file
         with read_errors(path, f"does not have what {self.claim!r} asks for", "Correct the claim in the recipe."):
             judge = self._of_pairs if self.evidence in _COMPARED else self._of_row
-            if self.evidence == "correlation":
-                judge = self._of_columns
+            judge = {"correlation": self._of_columns, "groups": self._of_groups}.get(self.evidence, judge)
             return judge(matching(read_frame(path), task), step, metric)
 
     def _of_pairs(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
@@ -184,6 +184,20 @@ class Claim:
         if found.pvalue >= _LEVEL:
             return record | {"verdict": "not decided"}
         return record | {"verdict": self._verdict(found.statistic, found.statistic, found.statistic, "")}
+
+    def _of_groups(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
+        """The difference of the means of two groups of heads, and what the p-value of their ranks says."""
+        from scipy.stats import mannwhitneyu
+
+        keys, _ = _COMPARED["heads"]
+        sides = [self._by_unit(frame, side, metric, keys) for side in (self.first, self.second)]
+        if min(map(len, sides)) < _FEWEST:
+            return {"verdict": NOTHING_RUN, "not_run": f"needs {_FEWEST} heads on either side in {step}"}
+        difference, p_value = float(sides[0].mean() - sides[1].mean()), float(mannwhitneyu(*sides).pvalue)
+        record = {"difference": difference, "p_value": p_value, "trainings": sum(map(len, sides)), "not_run": ""}
+        if p_value >= _LEVEL:
+            return record | {"verdict": "not decided"}
+        return record | {"verdict": self._verdict(difference, difference, difference, "")}
 
     def _rows(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.DataFrame:
         """Returns the rows that a side is about."""

@@ -142,16 +142,19 @@ def matching(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
             close = pd.to_numeric(cells, errors="coerce").map(lambda cell, v=value: math.isclose(cell, v, rel_tol=1e-9))
             frame = frame[close.astype(bool)]
         else:
-            frame = frame[cells.astype(str).str.fullmatch(_expression(str(value)), case=False)]
+            frame = frame[cells.notna() & cells.astype(str).str.fullmatch(_expression(str(value)), case=False)]
     return frame
 
 
 def _expression(text: str) -> str:
-    """Returns a regular expression: `*` stands for anything, `{NAME}` at the beginning for the folder of a step."""
+    """Returns a regular expression: `*` stands for anything, `{NAME}` at the beginning for the folder of a step.
+
+    Of several texts with `|` between them any will do.
+    """
     folder, name, rest = "", _NAMED.match(text), text
     if name:
         folder, rest = rf"(?:.*[\\/])?{re.escape(name[1])}", text[name.end() :]
-    return folder + ".*".join(map(re.escape, rest.split("*")))
+    return folder + "(?:" + "|".join(".*".join(map(re.escape, one.split("*"))) for one in rest.split("|")) + ")"
 
 
 def published_cell_text(cell: Any, digits: int) -> str:

@@ -273,3 +273,38 @@ def test_the_best_row_within_a_limit_decides(tmp_path: Path) -> None:
         frame.assign(delta_low=frame["delta"] - half, delta_high=frame["delta"] + half).to_csv(path, index=False)
         (judged,) = Claim.of(spec).judged(tmp_path).to_dict("records")
         assert (judged["difference"], judged["verdict"]) == (-0.3, verdict)
+
+
+@pytest.mark.parametrize(("late", "verdict"), [(0.9, "holds"), (0.1, "does not hold"), (0.5, "not decided")])
+def test_two_groups_of_heads_are_compared(tmp_path: Path, late: float, verdict: str) -> None:
+    """Over several runs: the share of these that keep a head, of heads with one of several roles and without any."""
+    rng = np.random.default_rng(0)
+    roles = ["positional(+1)", "syntactic(obj dep->head); broad", "rare", "sink", None]
+    rows = [
+        {"stack": "encoder", "layer": layer, "head": head, "roles": role, "run": run, "kept": bool(kept)}
+        for layer in range(4)
+        for head, role in enumerate(roles * 2)
+        for run, kept in enumerate(rng.random(6) < (0.5 if role is None else late))
+    ]
+    (tmp_path / "encoder-heads").mkdir()
+    pd.DataFrame(rows).to_csv(tmp_path / "encoder-heads" / "roles.csv", index=False)
+    spec = {
+        "claim": "specialised heads stay",
+        "steps": {"encoder-heads": ""},
+        "file": "roles.csv",
+        "value": "kept",
+        "evidence": "groups",
+        "at_least": 0.0,
+        "second": {"where": {"roles": ""}},
+        "first": {"where": {"roles": "*positional(*|*syntactic*|*rare*"}},
+    }
+    (judged,) = Claim.of(spec).judged(tmp_path).to_dict("records")
+    frame = pd.DataFrame(rows)
+    shares = frame.groupby(["layer", "head"])["kept"].mean()
+    of = frame.groupby(["layer", "head"])["roles"].first()
+    first, second = shares[of.notna() & (of != "sink")], shares[of.isna()]
+    assert judged["difference"] == pytest.approx(first.mean() - second.mean())
+    assert judged["p_value"] == pytest.approx(stats.mannwhitneyu(first, second).pvalue)
+    assert (judged["verdict"], judged["trainings"]) == (verdict, 32)
+    (missing,) = Claim.of(spec | {"second": {"where": {"roles": "coreference"}}}).judged(tmp_path).to_dict("records")
+    assert missing["not_run"] == "needs 4 heads on either side in encoder-heads"
