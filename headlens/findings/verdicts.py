@@ -235,6 +235,30 @@ def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
     return row.to_dict() | {"alike": int(alike)}
 
 
+def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: str, least: str) -> str:
+    """How many comparisons lose significantly, and which of those with one verdict is told, before `taken_away_text`.
+
+    Args:
+        row: that is told, see `foremost`.
+        rows: all comparisons with a verdict; of a single one there is nothing to choose, and nothing is said.
+        of: what these are of, such as `masks`.
+        most: what the one is called of which most is taken away, such as `sparsest`.
+        least: the same of the one of which least is.
+    """
+    if len(rows) < 2:
+        return ""
+    counts = Counter(rows["verdict"])
+    lost, alike = counts[NEEDED], counts[row["verdict"]]
+    every = "both" if lost == 2 else f"all {lost}"
+    number = every if lost == len(rows) else f"{lost or 'none'} of {len(rows)}"
+    others = {
+        NOT_DECIDED: f", {alike} {'is' if alike == 1 else 'are'} not decided",
+        NOT_NEEDED: f", {alike} {'loses' if alike == 1 else 'lose'} less than the margin",
+    }.get(row["verdict"], "")
+    which = f"; of these, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
+    return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{others}{which}"
+
+
 def tied(alike: float, what: str = "heads", near: int = 0) -> str:
     """The words behind one of several items with the same number; empty for a single item.
 

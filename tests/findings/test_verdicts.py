@@ -20,6 +20,7 @@ from headlens.errors import InputError, OptionError
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     bound_text,
+    chosen_text,
     counts_text,
     foremost,
     known_verdicts,
@@ -152,6 +153,29 @@ def test_the_most_that_is_not_needed_is_told_or_else_what_is_not_decided() -> No
     assert foremost(found.assign(share=0.2), "share")["alike"] == 2
     assert foremost(found.iloc[2:], "share")["share"] == 0.5
     assert foremost(pd.concat([found.iloc[3:], found.iloc[3:].assign(share=0.8)]), "share")["share"] == 0.8
+
+
+def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
+    rows = with_family_verdicts(sweep(LARGE, UNDECIDED, UNDECIDED, SMALL)).assign(share=[0.9, 0.8, 0.3, 0.2])
+
+    def told(found: pd.DataFrame) -> str:
+        return chosen_text(foremost(found, "share"), found, "masks", most="sparsest", least="densest")
+
+    assert told(rows) == "1 of 4 masks loses significantly, 1 loses less than the margin: "
+    assert told(rows[:3]) == "1 of 3 masks loses significantly, 2 are not decided; of these, the sparsest: "
+    assert told(rows[1:3]) == "none of 2 masks loses significantly, 2 are not decided; of these, the sparsest: "
+    assert told(rows.iloc[[0, 0]]) == "both masks lose significantly; of these, the densest: "
+    assert told(rows[:1]) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "of"),
+    [("prune", "pruned models"), ("masks", "masks in all layers"), ("sparsefinder", "graphs")],
+)
+def test_a_sentence_on_one_of_several_says_how_many_lose(command: str, of: str) -> None:
+    made, _ = TAKEN[command]
+    told = report_of(command).findings(recorded(command, made(LARGE, LARGE, UNDECIDED)))
+    assert [text for text in told if text.startswith(f"m: 2 of 3 {of} lose significantly, 1 is not decided: whether ")]
 
 
 def prune(*rows: dict[str, Any]) -> dict[str, pd.DataFrame]:

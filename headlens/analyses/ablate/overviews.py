@@ -18,6 +18,7 @@ from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significan
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
+    chosen_text,
     counts_text,
     foremost,
     has_no_verdicts,
@@ -481,7 +482,8 @@ def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
             as_many = chosen[chosen["n_pruned"] == gone]
             equal = (as_many["value"] == row["value"]) & (as_many["verdict"] == row["verdict"])
             pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, as_many[equal]['strategy']))})"
-            sentence = taken_away_text(row, pruned, len(chosen), "sets of heads")
+            sentence = chosen_text(row, chosen, "sets of heads", most="largest", least="smallest")
+            sentence += taken_away_text(row, pruned, len(chosen), "sets of heads")
             sentence += _other_strategies(as_many[~equal])
             sentences.append(f"{model}: {sentence}{_random_orders(rows, gone)}")
     return sentences

@@ -27,6 +27,7 @@ from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
     bound_text,
+    chosen_text,
     foremost,
     gives_one_answer,
     known_verdicts,
@@ -230,7 +231,8 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
                 row = foremost(known, "sparsity_texts")
                 masked = f"{row['sparsity_texts']:.0%} of text positions masked ({row['pattern']} in {where})"
                 masked += tied(row["alike"], "masks")
-                text = taken_away_text(row, masked, int(tests[model, task, metric]), "masks")
+                text = chosen_text(row, known, f"masks in {where}", most="sparsest", least="densest")
+                text += taken_away_text(row, masked, int(tests[model, task, metric]), "masks")
                 sentences.append(f"{model}: {text}")
     # How far masks differ that were drawn from the same degrees.
     return sentences + [

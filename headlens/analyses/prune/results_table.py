@@ -15,6 +15,7 @@ from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
+    chosen_text,
     foremost,
     gives_one_answer,
     known_verdicts,
@@ -339,6 +340,9 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 gone += f" and {scaled[place]:.0f} scaled down" * bool(scaled[place] > 0)
                 gone += f" (λ = {float(row['penalty']):g})"
                 text = taken_away_text(known[row.name], gone, len(known), "pruned models")
+                if place == chosen_place:
+                    words = {"most": "most pruned", "least": "least pruned"}
+                    text = chosen_text(chosen, decided, "pruned models", **words) + text
                 sentences.append(f"{model}: {text}")
                 continue
             stay = "stays" if count == 1 else "stay"

@@ -12,6 +12,7 @@ from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
+    chosen_text,
     foremost,
     gives_one_answer,
     has_no_verdicts,
@@ -28,7 +29,7 @@ from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.formatting import by_sign, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, difference_cell, number_cell, page_table
-from headlens.plots.curves import VALUES
+from headlens.plots.curves import VALUES, examples_text
 from headlens.plots.head_grid import float_column
 from headlens.runs.reading import RecordedRun, tables_of
 from headlens.tables.every_table import TABLES
@@ -156,12 +157,10 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
         metrics: rows of `metrics.csv`.
     """
     sentences = []
-    # The metric that is drawn: the first of which more is better.
-    drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
-    for model, rows in metrics[metrics["metric"] == drawn].groupby("model", sort=False):
+    for model, rows in _drawn(metrics).groupby("model", sort=False):
         if has_no_verdicts(rows) and all(map(gives_one_answer, rows.to_dict("records"))):
             n = int(np.nanmax([0, *float_column(rows, "n")]))
-            text = one_answer_text(drawn, n, "evaluation examples", "predicted graphs")
+            text = one_answer_text(str(rows["metric"].iloc[0]), n, "evaluation examples", "predicted graphs")
             sentences.append(f"{model}: {text}")
         known = known_verdicts(rows)
         # Keys that are drawn at random, once, are the control.
@@ -170,8 +169,44 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
             continue
         row = foremost(chosen, "task_sparsity")
         pairs = f"{row['task_sparsity']:.1%} of the pairs left out ({_graph(row)}){tied(row['alike'], 'graphs')}"
-        sentences.append(f"{model}: {taken_away_text(row, pairs, len(known), 'graphs')}")
+        drawn_at_random = (known["method"] == "random") & (known["verdict"] == row["verdict"])
+        but = " that is not random" * bool(drawn_at_random.any())
+        text = chosen_text(row, known, "graphs", most=f"sparsest{but}", least=f"densest{but}")
+        sentences.append(f"{model}: {text}{taken_away_text(row, pairs, len(known), 'graphs')}")
     return sentences
+
+
+def _drawn(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the metric that is drawn: the first of which more is better."""
+    drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
+    return metrics[metrics["metric"] == drawn]
+
+
+def task_tables(metrics: pd.DataFrame) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Lists the graphs that a task was tried with in the order of their sparsity, as a short table of every model.
+
+    Args:
+        metrics: rows of `metrics.csv`.
+
+    Returns:
+        Titles and tables.
+    """
+    return [
+        (
+            f"{rows['task'].iloc[0]} over predicted graphs, {model}{examples_text(rows)}",
+            [
+                {
+                    "graph": _graph(row),
+                    "sparsity": f"{row['task_sparsity']:.3f}",
+                    row["metric"]: _with_ends(row, *VALUES),
+                    "difference from entmax itself": difference_cell(row).text,
+                    "verdict": row["verdict"],
+                }
+                for row in rows.sort_values("task_sparsity", kind="stable").to_dict("records")
+            ],
+        )
+        for model, rows in _drawn(metrics).groupby("model", sort=False)
+    ]
 
 
 def sparsefinder_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:

@@ -102,7 +102,8 @@ def test_of_an_ablation(tmp_path: Path) -> None:
     )
     # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
     assert pruned == (
-        "demo: whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point (corrected "
+        "demo: 1 of 2 sets of heads loses significantly, 1 is not decided: "
+        "whether sst2 needs the 1 of 6 heads pruned (ranked) is not decided for a margin of 1 point (corrected "
         "for 2 sets of heads): accuracy 0.825 instead of 0.875, a change of -0.050 [-0.110, 0.010], n = 100; may "
         "lose up to 11 points; about 1,200 evaluation examples "
         "would decide, if the change is as measured. 2 random orders of as many heads: 0.725 each."
@@ -268,14 +269,16 @@ def pruning(**columns: Any) -> list[str]:
 def test_pruning_that_costs_too_much_and_losses() -> None:
     table = ablation_tables()["pruning"]
     assert pruning(verdict="needed") == [
-        "demo: sst2 with 1 of 6 heads pruned (ranked) loses significantly (corrected for 2 sets of heads): "
+        "demo: both sets of heads lose significantly; of these, the smallest: "
+        "sst2 with 1 of 6 heads pruned (ranked) loses significantly (corrected for 2 sets of heads): "
         "accuracy 0.825 instead of 0.875, a change of -0.050 [-0.110, 0.010], n = 100. 2 random orders of as many "
         "heads: 0.725 each."
     ]
     # the most heads that are shown not to be needed, also where more are not decided
     few = np.where(table["n_pruned"] == 1, "not needed", "not decided")
     assert pruning(verdict=few) == [
-        "demo: sst2 with 1 of 6 heads pruned (ranked) loses less than the margin of 1 point (corrected for 2 sets of "
+        "demo: none of 2 sets of heads loses significantly, 1 loses less than the margin: "
+        "sst2 with 1 of 6 heads pruned (ranked) loses less than the margin of 1 point (corrected for 2 sets of "
         "heads): accuracy 0.825 instead of 0.875, a change of -0.050 [-0.110, 0.010], n = 100. 2 random orders of "
         "as many heads: 0.725 each."
     ]

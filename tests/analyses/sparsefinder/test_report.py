@@ -23,7 +23,7 @@ from headlens.analyses.sparsefinder.fitting import fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.analyses.sparsefinder.report import REPORT, method_areas, sparsefinder_findings
+from headlens.analyses.sparsefinder.report import REPORT, method_areas, sparsefinder_findings, task_tables
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.head_cards import HeadFacts
 from headlens.plots import style
@@ -306,6 +306,41 @@ def test_methods_in_order() -> None:
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
     assert "0.700; the intervals of 1 other method overlap with its own); worst is window (0.600)." in told
+
+
+def tried() -> pd.DataFrame:
+    """The task without a graph, over one of a method, and over sparser ones that are drawn at random."""
+    rows = [
+        (GOLD, "none", np.nan, 0.5, 0.8, np.nan, None),
+        ("random", "keys", 2.0, 0.9, 0.7, -0.1, "not decided"),
+        ("distance", "threshold", 1.5, 0.6, 0.78, -0.02, "not decided"),
+        ("window", "window", 0.0, 0.7, 0.3, -0.5, "needed"),
+    ]
+    columns = ["method", "parameter", "value_of_parameter", "task_sparsity", "value", "delta", "verdict"]
+    ends = {"ci_low": 0.2, "ci_high": 0.9, "delta_low": -0.6, "delta_high": 0.1}
+    about = {"model": "m", "task": "sst2", "metric": "accuracy", "margin": 0.01, "n_to_decide": 900.0, "n": 100}
+    return pd.DataFrame(rows, columns=columns).assign(**about, **ends, window=0)
+
+
+def test_the_table_of_the_task_has_verdicts_in_the_order_of_sparsity() -> None:
+    ((title, rows),) = task_tables(pd.concat([tried(), tried().assign(metric="loss")]))
+    assert title == "sst2 over predicted graphs, m, n = 100"
+    assert [row["sparsity"] for row in rows] == ["0.500", "0.600", "0.700", "0.900"]
+    assert [row["verdict"] for row in rows[1:]] == ["not decided", "needed", "not decided"]
+    assert rows[1]["graph"] == "Sparsefinder, distance, threshold 1.5, no window"
+    assert rows[1]["accuracy"] == "0.780 [0.200, 0.900]"
+    assert rows[1]["difference from entmax itself"].startswith("-0.020 [-0.600, 0.100]")
+
+
+def test_graphs_that_are_drawn_at_random_count_but_are_not_told() -> None:
+    (told,) = sparsefinder_findings({"metrics": tried()})
+    first = (
+        "m: 1 of 3 graphs loses significantly, 2 are not decided; of these, the sparsest that is not random: whether "
+    )
+    assert told.startswith(f"{first}sst2 needs the 60.0% of the pairs left out (Sparsefinder, distance")
+    undecided = tried()["method"] != "random"
+    (told,) = sparsefinder_findings({"metrics": tried().where(undecided, tried().assign(verdict="needed"))})
+    assert told.startswith("m: 2 of 3 graphs lose significantly, 1 is not decided: whether ")
 
 
 @pytest.mark.parametrize(("gold", "nothing"), [(0.5, True), (0.5002, True), (0.5004, False)])
