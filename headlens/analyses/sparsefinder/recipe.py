@@ -36,6 +36,7 @@ from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.kept_trees import keep_trees
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_record, open_run
+from headlens.statistics.bootstrap import FEWEST
 from headlens.tables.shared_columns import ALL
 from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.evaluation import EvaluationOptions
@@ -108,7 +109,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
 
 _FEW = (
     "What was not named was tried in few sizes, on a part of the bundled data: curves are coarse, the best of a method "
-    "may be missed, and intervals are wide. --thorough tries all sizes of the paper on all data."
+    "may be missed, and intervals, where there are any, are wide. --thorough tries all sizes of the paper on all data."
 )
 
 
@@ -230,7 +231,8 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
     """Notes for a reader of the tables, and which tables are missing."""
     gold = tables["heads"].groupby("stack", sort=False)["sparsity"].mean()
     notes = [
-        f"Measured on {counted(sentences, 'sentence')} " + (f"of {dev}." if dev else "that were held out."),
+        f"Measured on {counted(sentences, 'sentence')} {f'of {dev}' if dev else 'that were held out'}"
+        + (f": areas under curves of recall have no intervals for fewer than {FEWEST}." if sentences < FEWEST else "."),
         f"Sparsity of entmax itself: {', '.join(f'{stack} {value:.3f}' for stack, value in gold.items())}.",
     ]
     areas = tables["areas"]

@@ -235,21 +235,35 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         if methods["share"].isna().all() or sparsity < _NO_ZEROS:
             sentences.append(f"{sentence}: nothing to predict.")
             continue
-        best, worst = (methods.iloc[int(place(methods["area"]))] for place in (np.argmax, np.argmin))
-        area = f"area under the recall-sparsity curve {float(best['area']):.3f}"
-        near = not_apart(methods, int(np.argmax(methods["area"])), ("area", "ci_low", "ci_high"))
-        first = "Among the best is the prediction" if near else "Best predicted"
-        overlap = f"; {overlap_text(near, 'methods')}" * bool(near)
-        last = f"; worst is {LOOKS[worst['method']][2]} ({float(worst['area']):.3f})"
-        names = ", ".join(LOOKS[method][2] for method in methods["method"])
-        apart = [float(best["area"]) - float(worst["area"])]
+        best, lowest = (int(place(methods["area"])) for place in (np.argmax, np.argmin))
+        names, areas_of = (
+            [LOOKS[method][2] for method in methods["method"]],
+            [f"{area:.3f}" for area in methods["area"]],
+        )
+        area, beside = f"area under the recall-sparsity curve {areas_of[best]}", _beside(methods, best)
+        first = "Among the best is the prediction" if beside else "Best predicted"
+        last = f"; lowest is {names[lowest]} ({areas_of[lowest]}{_beside(methods, lowest)})"
         comparison = by_sign(
-            apart,
-            above=f"{first} by {LOOKS[best['method']][2]} ({area}{overlap}){last}",
-            below=f"Predicted by {names}{' equally well' if len(methods) > 1 else ''} ({area})",
+            [float(areas_of[best]) - float(areas_of[lowest])],
+            above=f"{first} by {names[best]} ({area}{beside}){last}",
+            below=f"Predicted by {', '.join(names)}{' equally well' if len(methods) > 1 else ''} ({area})",
         )
         sentences.append(f"{sentence}. {comparison}.")
     return sentences
+
+
+def _beside(methods: pd.DataFrame, place: int) -> str:
+    """Which methods are not told apart from one of them: by their intervals, or, without these, as they are printed.
+
+    Args:
+        methods: rows of `areas.csv`.
+        place: of the one.
+    """
+    if near := not_apart(methods, place, ("area", "ci_low", "ci_high")):
+        return f"; {overlap_text(near, 'methods')}"
+    printed = methods["area"].map("{:.3f}".format)
+    alike = methods["method"][printed == printed.iloc[place]].drop(methods.index[place])
+    return f"; tied with {' and with '.join(LOOKS[method][2] for method in alike)}" if len(alike) else ""
 
 
 CAPTIONS = {

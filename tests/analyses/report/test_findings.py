@@ -375,7 +375,7 @@ def test_of_sparsefinder() -> None:
     first, second, third = of("sparsefinder", areas=pd.DataFrame(rows + dense))
     assert first == (
         "m: entmax leaves 80.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700); worst is window (0.500)."
+        "under the recall-sparsity curve 0.700); lowest is window (0.500)."
     )
     assert second.startswith("m, cross: entmax")
     assert third == "m, decoder: entmax leaves 0.0% of the pairs without weight: nothing to predict."

@@ -300,12 +300,32 @@ def test_methods_in_order() -> None:
     (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700); worst is window (0.600)."
+        "under the recall-sparsity curve 0.700); lowest is window (0.600)."
     )
     near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
-    assert "0.700; the intervals of 1 other method overlap with its own); worst is window (0.600)." in told
+    overlap = "the intervals of 1 other method overlap with its own"
+    assert f"0.700; {overlap}); lowest is window (0.600; {overlap})." in told
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ([0.5996, 0.6004, 0.8], "0.800); lowest is window (0.600; tied with BigBird and with Longformer)."),
+        (
+            [0.7996, 0.61, 0.8],
+            "Among the best is the prediction by clusters as in Routing (area under the recall-sparsity curve 0.800; "
+            "tied with BigBird); lowest is window (0.600).",
+        ),
+        ([0.5999, 0.6, 0.6001], "Predicted by window, BigBird, Longformer, clusters as in Routing equally well (area "),
+    ],
+)
+def test_areas_that_are_printed_alike_tie_where_there_are_no_intervals(others: list[float], words: str) -> None:
+    methods = ["entmax", "window", "bigbird", "longformer", "routing"]
+    table = pd.DataFrame({"method": methods, "area": [0.9, 0.5995, *others], "share": 0.2, "quality": "recall"})
+    (told,) = sparsefinder_findings({"areas": table.assign(model="m", stack="all", ci_low=np.nan, ci_high=np.nan)})
+    assert words in told
 
 
 def tried() -> pd.DataFrame:
