@@ -173,7 +173,7 @@ def head_grid_figure(
     high = max(SMALLEST_CELL, min(max(min(wide, tallest_cell), least), most))
     figure = style.constrained_figure(width, high * sum(layers) + _LINE * len(lines) + _WORDS, title)
     grid = figure.subplots(len(lines), len(heads), squeeze=False, width_ratios=heads, height_ratios=layers)
-    in_order = []
+    in_order: list[Axes] = []
     for line, places, deep in zip(lines, grid, layers, strict=True):
         for column, (axes, count) in enumerate(zip(places, heads, strict=True)):
             if column >= len(line):
@@ -187,7 +187,8 @@ def head_grid_figure(
                 _name_columns(axes, line[column].columns, wide)
             axes.set(xlim=(0, count), ylim=(0, deep))
             in_order.append(axes)
-    for number, scale in enumerate(scales):
+    # Of bars beside the same panels the last one drawn stands next to them.
+    for number, scale in enumerate(scales if is_single else reversed(scales)):
         beside = slice(None)
         if is_single and len(scales) > 1:
             # Low panels lend the bar the height of the next ones.
@@ -196,7 +197,8 @@ def head_grid_figure(
             is_high = high * layers[first_line] >= LOWEST_SHEET
             beside = slice(first_line, first_line + 1) if is_high else slice(number * each_has, (number + 1) * each_has)
         deep = layers[beside] if is_single else layers
-        bar_beside(figure, scale, in_order[beside], high * sum(deep) + _LINE * (len(deep) - 1))
+        own = in_order[beside] if is_single else _of_scale(scale, lines, in_order)
+        bar_beside(figure, scale, own, high * sum(deep) + _LINE * (len(deep) - 1))
     remark = style.fold(note((wide, high)), width - 0.16, style.TICK_SIZE)
     if handles:
         legend = figure.legend(handles=handles, loc="outside lower left", ncols=4, title=remark, **style.legend_looks())
@@ -226,6 +228,15 @@ def _lines(rows: Sequence[Sequence[Panel]], scales: int) -> tuple[Sequence[Seque
             if widest + bars <= style.page_width() and high <= style.TALLEST:
                 return lines, style.page_width()
     return rows, style.FULL_WIDTH
+
+
+def _of_scale(scale: Scale, lines: Sequence[Sequence[Panel]], in_order: Sequence[Axes]) -> list[Axes]:
+    """Returns the axes that the bar of a scale stands beside: the columns of its panels, or all if others are there."""
+    panels = list(zip(((column, item) for line in lines for column, item in enumerate(line)), in_order, strict=True))
+    columns = {column for (column, item), _ in panels if item.scale == scale}
+    own = [(item, axes) for (column, item), axes in panels if column in columns]
+    is_alone = all(item.scale == scale for item, _ in own) and max(columns) - min(columns) < len(columns)
+    return [axes for _, axes in own] if is_alone else list(in_order)
 
 
 def is_narrow(rows: Sequence[Sequence[Panel]]) -> bool:

@@ -1,4 +1,6 @@
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,6 +74,27 @@ def test_sheets_fit_a_page_and_panels_do_not_meet(shape: tuple[int, int]) -> Non
     assert second.x1 <= bar.x0 + 1
     assert bar.x1 <= sheet.figure.bbox.x1 + 1
     assert max(first.y1, second.y1) <= sheet.figure._suptitle.get_window_extent().y0
+
+
+@pytest.mark.usefixtures("laid_out")
+def test_every_bar_stands_beside_the_column_of_its_panels() -> None:
+    first, second = Scale("first"), Scale("second", colours="cividis")
+
+    def drawn(*rows: list[Scale]) -> tuple[list[list[Any]], dict[str, Any]]:
+        sheet = head_grid_figure([[replace(grid(6, 8), scale=scale) for scale in row] for row in rows], "title")
+        own = [axes for line in sheet.axes for axes in line]
+        bars = {axes.get_ylabel(): axes.get_tightbbox() for axes in sheet.figure.axes if axes not in own}
+        return [[axes.get_tightbbox() for axes in line] for line in sheet.axes], bars
+
+    places, bars = drawn([first, second], [first, second])
+    for left, right in places:
+        assert left.x1 <= bars["first"].x0 + 1
+        assert bars["first"].x1 <= right.x0 + 1
+        assert right.x1 <= bars["second"].x0 + 1
+    # Where a column has panels of both, bars stand at the end, in the order of their panels.
+    places, bars = drawn([first, second], [second, first])
+    assert places[0][1].x1 <= bars["first"].x0 + 1
+    assert bars["first"].x1 <= bars["second"].x0 + 1
 
 
 def test_cells_have_one_size_in_ragged_sheets() -> None:

@@ -213,8 +213,8 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame, about: str = "
     shares = shares[clusters.groupby(of)["count"].sum().reindex(shares.index) >= _FEWEST_TOKENS]
     panels = []
     for row in known.to_dict("records"):
-        queries = f"{head_name(row)}: queries ({row['information']:.0%} of tag entropy)"
-        for side, title in {"query": queries, "key": "keys"}.items():
+        told = f"clusters explain {100 * row['information']:.0f} % of the entropy of parts of speech"
+        for side, title in {"query": f"{head_name(row)}: queries ({told})", "key": "keys"}.items():
             key = (row["model"], *(row[name] for name in KEY_COLUMNS), side)
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])
             panels.append((title, shares.reindex(index=rows, columns=tags).set_axis(numbers)))

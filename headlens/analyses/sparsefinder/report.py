@@ -289,7 +289,9 @@ CAPTIONS = {
     "clusters": Caption(
         "Contents of clusters",
         "For the heads whose clusters say most about parts of speech: how often each part of speech is among the "
-        "queries and the keys of each cluster. Grey: clusters of fewer than ten of them.",
+        "queries and the keys of each cluster. Above each head, the share of the entropy of parts of speech that the "
+        "cluster of a token tells: of queries and keys together, without special tokens, corrected for chance. "
+        "Grey: clusters of fewer than ten of them.",
     ),
     "pos_pairs": Caption(
         "Parts of speech that attend to each other",

@@ -45,8 +45,13 @@ def test_one_headline_two_scales_and_a_legend(make_heads: Make, width: str) -> N
         figure = relevance_roles(with_relevance(make_heads, shapes={"encoder": [12] * 6}))
     assert figure is not None
     assert "Relevance, confidence and roles of attention heads" in figure.texts[0].get_text().replace("\n", " ")
-    bars = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes if axes.get_xlabel() != "head"]
-    assert bars == ["share of the layer's relevance", "confidence (mean largest weight)"]
+    bars = [axes for axes in figure.axes if axes.get_xlabel() != "head"]
+    # From left to right, in a column from the top.
+    bars.sort(key=lambda axes: (-round(axes.get_position().y0, 1), axes.get_position().x0))
+    assert [axes.get_ylabel().replace("\n", " ") for axes in bars] == [
+        "share of the layer's relevance",
+        "confidence (mean largest weight)",
+    ]
     (legend,) = figure.legends
     assert {"positional", "syntactic", "no role"} <= {text.get_text() for text in legend.get_texts()}
     figure.canvas.draw()
