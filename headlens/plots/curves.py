@@ -149,6 +149,17 @@ def draw_rims(axes: Axes) -> None:
             axes.plot(*place, markersize=size, zorder=order, **look)
 
 
+def level_name(name: str, rows: pd.DataFrame) -> str:
+    """Returns what legends call the level of models, with the answer that one of them gives to (nearly) all examples.
+
+    Args:
+        name: of the level.
+        rows: of the models, see `answer_shares`.
+    """
+    same = next(filter(None, map(same_answer_text, answer_shares(rows))), "")
+    return f"{name}: {same}" if same else name
+
+
 def unpruned_title(name: str, share: float, *, guesses: bool = False) -> str:
     """Returns the title of a panel: a model, and below it what of its answers makes a metric say little.
 

@@ -23,6 +23,7 @@ from headlens.plots.curves import (
     draw_same_answers,
     examples_text,
     legend_below,
+    level_name,
     no_shorter_than_margin,
 )
 from headlens.plots.head_grid import Grid, float_column
@@ -132,12 +133,11 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         draw_intervals(axes, x, rows_of_mask, colour)
         draw_same_answers(axes, x, rows_of_mask)
     trained = others["run"] == UNMASKED
-    draw_level(axes, others[~trained], "before training, no mask", colour=_BEFORE)
-    draw_level(axes, others[trained], "trained without a mask")
+    before, after = others[~trained], others[trained]
+    draw_level(axes, before, level_name("before training, no mask", before), colour=_BEFORE)
+    draw_level(axes, after, level_name("trained without a mask", after))
     axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
     draw_rims(axes)
-    left, right = axes.get_xlim()
-    draw_same_answers(axes, np.full(len(others), left + 0.03 * (right - left)), others)
     draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)
     legend_below(figure, [axes])
     return figure

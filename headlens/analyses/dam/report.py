@@ -243,7 +243,8 @@ CAPTIONS = {
         "Task performance under the final masks, with 95 % intervals, against the share of text positions that is "
         "masked; the dashed lines are without a mask: grey for the original model, black for one trained in the "
         "same way, dotted for the chance level where it is not far below. Crosses are the same masks learned without "
-        f"the diagonal. A rim of another colour around a point is another mask in the same place. {FRAMED}",
+        f"the diagonal. A rim of another colour around a point is another mask in the same place. {FRAMED} "
+        "Of models without a mask, the legend says so.",
     ),
     "importance": Caption(
         "Which positions the penalty leaves",

@@ -133,6 +133,16 @@ def test_quality_shows_the_same_training_without_a_mask() -> None:
     assert levels == {f"{name} (band: 95 %)": value for name, value in known.items()}
 
 
+def test_one_answer_of_models_without_a_mask_stands_in_the_legend_and_not_where_no_mask_is() -> None:
+    rows = pd.concat([sweep(), sweep().iloc[:1].assign(run="unmasked", value=0.85)], ignore_index=True)
+    figure = quality_by_sparsity(rows.assign(answer_share=[1.0, 0.5, 0.99, 0.5]))
+    (axes,) = figure.axes
+    assert [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "s"] == [[47.5]]
+    labels = [" ".join(text.get_text().split()) for text in figure.legends[0].get_texts()]
+    assert "before training, no mask: the same answer to all examples (band: 95 %)" in labels
+    assert "trained without a mask (band: 95 %)" in labels
+
+
 def test_quality_shows_controls_as_crosses() -> None:
     figure = quality_by_sparsity(controlled())
     assert figure is not None
