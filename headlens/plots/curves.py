@@ -111,18 +111,20 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
         axes.plot(at[chosen], values[chosen], shape, color=colour, linestyle="none", **drawn)
 
 
-def draw_same_answers(axes: Axes, at: Grid, rows: pd.DataFrame) -> None:
+def draw_same_answers(axes: Axes, at: Grid, rows: pd.DataFrame, *, sideways: bool = False) -> None:
     """Frames points of models that give all examples, or nearly all, the same answer.
 
     Args:
         axes: with the points.
         at: their places on the x axis.
         rows: with `value`, see `answer_shares`.
+        sideways: whether the values run along the x axis, and the places along the y axis.
     """
     chosen = answer_shares(rows) >= NEARLY_ALL
     if chosen.any():
         look: dict[str, Any] = {"markersize": 9.0, "markerfacecolor": "none", "markeredgewidth": 0.6, "color": INK}
-        axes.plot(at[chosen], float_column(rows, "value")[chosen], "s", linestyle="none", label=SAME_ANSWER, **look)
+        places = at[chosen], float_column(rows, "value")[chosen]
+        axes.plot(*(places[::-1] if sideways else places), "s", linestyle="none", label=SAME_ANSWER, **look)
 
 
 def draw_rims(axes: Axes) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.plots.axis_labels import drawable_text, font_family
-from headlens.plots.curves import draw_intervals, draw_level, legend_below
+from headlens.plots.curves import draw_intervals, draw_level, draw_same_answers, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import (
     FULL_WIDTH,
@@ -43,7 +43,8 @@ class PointGroup:
         label: in the legend.
         colour: of the points.
         names: the row that each point stands in.
-        rows: `value`, `ci_low` and `ci_high` of each.
+        rows: `value`, `ci_low` and `ci_high` of each; points of models that give one answer are framed, see
+            `answer_shares`.
         marker: matplotlib's name of what stands at the value.
         level: of a dashed line of the group's own, in its colour; empty for none.
         hollow: which points are not filled, as those that nothing is decided of; empty for none.
@@ -119,6 +120,7 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
             axes.plot(values, at, label=group.label, zorder=3, **looks)
             if group.hollow.any():
                 axes.plot(values[group.hollow], at[group.hollow], zorder=4, markerfacecolor="white", **looks)
+            draw_same_answers(axes, at, group.rows, sideways=True)
         shown = [one_line(name, _LONGEST / abreast, letters) for name in panel.names]
         axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=INK, fontfamily=font_family())
         axes.set_ylim(len(shown) - 0.5, -0.5)

@@ -91,7 +91,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
     width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
-    title = titled("Quality by sparsity: degrees of attention", shown, with_chance=True)
+    title = titled("Quality by sparsity: degrees of attention", shown, full, with_chance=True)
     inside = (width - side) / across
     columns = [(column * inside + 0.5) / width for column in range(across)], (inside - 0.65) / width
     margins = _TOP + style.further_lines(title, width), foot
@@ -277,4 +277,4 @@ def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
         panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", one_of(summary, model)))
     unmasked = without_mask(means(masks))
     shown = unmasked[unmasked["model"].isin(summary["model"]) & unmasked["task"].isin(summary["task"])]
-    return point_rows(titled("Masks drawn from learned degrees", shown, with_chance=True), panels)
+    return point_rows(titled("Masks drawn from learned degrees", shown, shown, with_chance=True), panels)

@@ -284,13 +284,13 @@ CAPTIONS = {
         "Effect of the diagonal",
         "What a model loses or gains when it is trained and evaluated without the diagonal, so that no token attends "
         "to itself, and with the same number of random positions masked instead. Differences from full attention "
-        "with paired 95 % intervals: over examples for one seed, over seeds for several.",
+        f"with paired 95 % intervals: over examples for one seed, over seeds for several. {FRAMED}",
     ),
     "layers": Caption(
         "What models achieve under masks, by layers",
         "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
         "intervals: of the examples for one seed, of the means for several. The dashed line is without a mask. "
-        "Graphs have the same number of edges in every text.",
+        f"Graphs have the same number of edges in every text. {FRAMED}",
     ),
     "degrees": Caption(
         "Quality by sparsity, over degrees of attention",
@@ -298,7 +298,7 @@ CAPTIONS = {
         "learned degrees or spans, against the share of positions of the texts that is masked, with 95 % intervals: of "
         "the examples for one seed, of the means for several. The dashed line is without a mask. What is learned is "
         "measured on the model that learned it; mask files, such as those of train-dam, on a model that was trained "
-        "under them.",
+        f"under them. {FRAMED}",
     ),
     "learned": Caption(
         "Learned degrees",
@@ -319,7 +319,7 @@ CAPTIONS = {
     "together": Caption(
         "What models achieve under the masks of all runs",
         "The main metric of every task against the share of positions of the texts that a mask hides, with 95 % "
-        "intervals. The masks of one sweep of train-dam are joined by a line, with points labelled by λ.",
+        f"intervals. The masks of one sweep of train-dam are joined by a line, with points labelled by λ. {FRAMED}",
     ),
     "average": Caption(
         "What models achieve under masks on average over tasks",

@@ -42,7 +42,7 @@ from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
-from headlens.tables.same_answers import NEARLY_ALL, answer_shares
+from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
 from headlens.tasks.task_options import CHOICES, LENGTH_TELLS, NO_UPPER_END, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
@@ -280,7 +280,10 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
     across = 1 if style.in_column() else min(2, len(blocks))
-    title, width = titled("Quality under masks", table), min(style.page_width(), style.FULL_WIDTH * across / 2)
+    title, width = (
+        titled("Quality under masks", table, without_mask(table)),
+        min(style.page_width(), style.FULL_WIDTH * across / 2),
+    )
     curves = [curve for _, rows in blocks for curve in mask_curves(rows)]
     single = table[~table["pattern"].isin({FULL, *(pattern for curve in curves for pattern in curve.strengths)})]
     ways = [label for way, (_, label) in WAYS.items() if (single["control"] == way).any()]
@@ -326,19 +329,36 @@ def one_of(rows: pd.DataFrame, model: object) -> str:
     return str(model) if len(set(rows["model"])) > 1 else ""
 
 
-def titled(title: str, rows: pd.DataFrame, *, with_chance: bool = False) -> str:
+def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chance: bool = False) -> str:
     """Adds the model to the title of a figure that shows only one, and what its intervals are of.
+
+    Models that give one answer without a mask are named: nothing can be measured of what is masked.
 
     Args:
         title: of the figure.
         rows: see `means`.
+        unmasked: the same models without a mask.
         with_chance: whether to add the chance level, of several panels the lowest and the highest.
     """
     seeds = int(rows["seeds"].max()) if "seeds" in rows else 1
     of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
     level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
-    return f"{with_model(title, rows)}\n(95 % intervals{examples_text(rows)}{of_seeds}{chance})"
+    title = f"{with_model(title, rows)}\n(95 % intervals{examples_text(rows)}{of_seeds}{chance})"
+    return "\n".join([title, *_one_answer_lines(unmasked)])
+
+
+def _one_answer_lines(unmasked: pd.DataFrame) -> list[str]:
+    """Which models without a mask give one answer to (nearly) all examples, with their tasks where there are several.
+
+    Args:
+        unmasked: see `means`.
+    """
+    rows = unmasked.drop_duplicates(BLOCK[:2])
+    several, named = len(set(rows["model"])) > 1, dict[str, list[str]]()
+    for share, row in zip(answer_shares(rows), rows.to_dict("records"), strict=True):
+        named.setdefault(same_answer_text(share), []).append(f"{row['model']}, " * several + str(row["task"]))
+    return [f"no mask: {same}" + f" ({'; '.join(names)})" * (len(rows) > 1) for same, names in named.items() if same]
 
 
 def with_model(title: str, rows: pd.DataFrame) -> str:
@@ -367,8 +387,8 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where nothing was trained without the diagonal, or nothing it could be compared with.
     """
-    table = means(masks)
-    table = table[(table["pattern"] == FULL) & table["control"].isin(list(_CONTROL_LOOKS)) & table["delta"].notna()]
+    every = means(masks)
+    table = every[(every["pattern"] == FULL) & every["control"].isin(list(_CONTROL_LOOKS)) & every["delta"].notna()]
     if not (table["control"] == "dropped").any():
         return None
     where = ("" if layers == "all" else f", layers {layers}" for layers in table["layers"])
@@ -383,7 +403,7 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
         ]
         about, names = f"{metric} minus that with full attention", list(dict.fromkeys(rows["name"]))
         panels.append(PointPanel(about, names, groups, _NO_DIFFERENCE, "nothing masked", one_of(table, model)))
-    return point_rows(titled("What the diagonal is worth", table), panels)
+    return point_rows(titled("What the diagonal is worth", table, without_mask(every)), panels)
 
 
 def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
@@ -416,4 +436,5 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
             groups.append(PointGroup(label, colour, shown[chosen].tolist(), rows[chosen]))
         about = f"{metric} on {task}"
         panels.append(PointPanel(about, list(names.values()), groups, full, "no mask", one_of(table, model)))
-    return point_rows(titled("Quality under masks, by layers", table, with_chance=True), panels)
+    title = titled("Quality under masks, by layers", table, without_mask(table), with_chance=True)
+    return point_rows(title, panels)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from tiers import rest_slow
 
-from headlens.analyses.masks.study_figures import worth_of_diagonal
+from headlens.analyses.masks.study_figures import quality_by_layers, worth_of_diagonal
+from headlens.plots.curves import SAME_ANSWER
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 
 # less than all positions, in one seed
@@ -68,6 +70,22 @@ def test_differences_task_by_task_and_a_panel_per_metric() -> None:
         "as many random positions masked",
         "diagonal masked",
     ]
+
+
+def test_models_of_one_answer_are_named_and_framed() -> None:
+    """No difference is no finding where a model has one answer to everything anyway."""
+    table = masks({"sst2": "accuracy"})
+    figure = worth_of_diagonal(table.assign(answer_share=1.0))
+    assert figure.get_suptitle().endswith("\nno mask: the same answer to all examples")
+    frames = [line.get_xydata().tolist() for line in figure.axes[0].lines if line.get_label() == SAME_ANSWER]
+    assert np.concatenate(frames) == pytest.approx(np.concatenate(list(points(figure.axes[0]).values())))
+    masked = np.where(table["control"] == "kept", 0.6, 0.97)
+    assert "answer" not in worth_of_diagonal(table.assign(answer_share=masked)).get_suptitle()
+    several = masks({"sst2": "accuracy", "cola": "matthews", "rte": "accuracy"})
+    shares = several["task"].map({"sst2": 0.98, "cola": 0.98, "rte": 0.5})
+    title = worth_of_diagonal(several.assign(answer_share=shares)).get_suptitle()
+    assert " ".join(title.split()).endswith("no mask: the same answer to 98 % of the examples (sst2; cola)")
+    assert "no mask: the same answer" in quality_by_layers(table.assign(answer_share=1.0)).get_suptitle()
 
 
 @pytest.mark.slow
