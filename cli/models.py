@@ -56,12 +56,18 @@ def check(request: Any, screen: Screen) -> None:
     Example: headlens models check demo
     """
     from headlens.analyses.model_check import check_model as run
+    from headlens.heads import layers_text
     from headlens.models.loading import load
 
     with screen.status(f"loading {request.model}"):
         facts = run(load(request.model, request.model_options))
     screen.table(facts.name, [{"": key, "value": value} for key, value in facts.facts().items()])
-    screen.table("Attention", [vars(s) for s in facts.stacks])
+    known = ("hidden_width", "shared_weights", "first_module")
+    stacks = [
+        {"stack": s.stack, "heads": layers_text(s.layer_heads), **{name: getattr(s, name) for name in known}}
+        for s in facts.stacks
+    ]
+    screen.table("Attention", stacks)
     screen.table("Weights", [vars(p) for p in facts.parts])
     screen.notes(facts.notes)
     screen.finish(facts.as_json(), [], next_step("classify", request, request.model))

@@ -209,6 +209,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
         screen: where.
         resumed: the folder of the run that would be gone on with.
     """
+    from headlens.heads import layers_text
     from headlens.planning.plan import plan_of
     from headlens.runs.folder import check_resumable
 
@@ -218,7 +219,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
     models = [
         {
             "model": m.name,
-            "heads": ", ".join(f"{stack} {heads} in {layers} layers" for stack, (layers, heads) in m.stacks.items()),
+            "heads": "; ".join(f"{stack}: {layers_text(heads)}" for stack, heads in m.stacks.items()),
             "parameters": f"{m.parameters / 1e6:.1f} million",
             "weights": size_text(m.weight_bytes),
             "source": m.source,

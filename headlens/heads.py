@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.errors import OptionError
+from headlens.errors import OptionError, counted
 from headlens.options import StackName
 
 Stack: TypeAlias = StackName
@@ -131,6 +131,19 @@ class HeadTable:
         frame = self.rows.copy()
         frame.insert(0, "model", model)
         return frame
+
+
+def layers_text(counts: Sequence[int]) -> str:
+    """The heads of the layers of a stack in words, such as `12 heads in each of 6 layers, 72 in all`.
+
+    Args:
+        counts: heads of each layer, which differ where some were cut out.
+    """
+    low, high = min(counts), max(counts)
+    each = counted(high, "head") if low == high else f"{low} to {high} heads"
+    return (
+        f"{each} in each of {len(counts)} layers, {sum(counts):,} in all" if len(counts) > 1 else f"{each} in 1 layer"
+    )
 
 
 def parse_heads(names: Sequence[str]) -> list[Head]:

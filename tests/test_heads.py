@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from headlens.errors import OptionError
-from headlens.heads import Head, HeadTable
+from headlens.heads import Head, HeadTable, layers_text
 
 HEADS = [Head("cross", 0, 1), Head("encoder", 1, 0), Head("decoder", 0, 0), Head("encoder", 0, 1)]
 
@@ -61,6 +61,19 @@ def test_grid_of_empty_cells() -> None:
 def test_grid_needs_one_row_per_head() -> None:
     with pytest.raises(ValueError, match="one row per head"):
         HeadTable.from_columns(HEADS * 2, value=range(8)).grid("value", "encoder")
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([12] * 6, "12 heads in each of 6 layers, 72 in all"),
+        ([12, 0, 1], "0 to 12 heads in each of 3 layers, 13 in all"),
+        ([1, 1], "1 head in each of 2 layers, 2 in all"),
+        ([4], "4 heads in 1 layer"),
+    ],
+)
+def test_heads_of_layers_in_words(counts: list[int], words: str) -> None:
+    assert layers_text(counts) == words
 
 
 @pytest.mark.parametrize(("heads", "stacks"), [([Head("encoder", 0, 0)], "encoder"), ([], "none")])

@@ -18,7 +18,17 @@ from headlens.models.loading import LoadedModel
 
 @dataclass(frozen=True)
 class StackFacts:
-    """One stack: how many layers and heads, how wide its hidden states are, and whether layers share their weights."""
+    """One stack of a model.
+
+    Args:
+        stack: its name.
+        layers: how many it has.
+        heads: of all layers.
+        hidden_width: of its hidden states.
+        shared_weights: whether one module computes several layers.
+        first_module: the attention module of its first layer.
+        layer_heads: of each layer, which differ where heads were cut out.
+    """
 
     stack: str
     layers: int
@@ -26,6 +36,7 @@ class StackFacts:
     hidden_width: int | None
     shared_weights: bool
     first_module: str
+    layer_heads: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -92,11 +103,9 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
     for stack in STACKS:
         sites_of_stack = [s for s in sites if s.stack == stack]
         if sites_of_stack:
-            total = sum(s.n_heads for s in sites_of_stack)
-            width = _hidden_width(loaded.model, sites_of_stack[0].module)
-            stacks.append(
-                StackFacts(stack, len(sites_of_stack), total, width, sites_of_stack[0].shared, sites_of_stack[0].module)
-            )
+            counts, first = tuple(s.n_heads for s in sites_of_stack), sites_of_stack[0]
+            width = _hidden_width(loaded.model, first.module)
+            stacks.append(StackFacts(stack, len(counts), sum(counts), width, first.shared, first.module, counts))
     tokenizer = loaded.tokenizer
     if tokenizer is None:
         kind, aligns = "none", "cannot read text; usable from Python only"

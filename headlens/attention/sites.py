@@ -225,8 +225,9 @@ def check_heads(heads: Iterable[Head], sites: Sequence[Site]) -> None:
 
 
 def inventory(sites: Sequence[Site]) -> str:
-    """The heads of a model in words, such as `encoder.0 to encoder.11 with 12 heads`."""
+    """The heads of a model in words, such as `encoder.0 to encoder.11 with 12 heads each`."""
     stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
-    text = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
     some_cut = any(s.left is not None for s in sites)
+    most = "up to " * some_cut
+    text = "; ".join(f"{part[0]} to {part[-1]} with {most}{max(s.n_heads for s in part)} heads each" for part in stacks)
     return f"{text}; some heads were cut out, the others keep their numbers" if some_cut else text

@@ -65,17 +65,17 @@ class PlannedModel:
         return sum(p.numel() * p.element_size() for p in self.model.parameters())
 
     @property
-    def stacks(self) -> dict[str, tuple[int, int]]:
-        """Layers and heads of all layers, by stack."""
+    def stacks(self) -> dict[str, list[int]]:
+        """Numbers of heads of the layers, by stack."""
         heads: dict[str, list[int]] = {}
         for site in find_sites(self.model):
             heads.setdefault(site.stack, []).append(site.n_heads)
-        return {stack: (len(counts), sum(counts)) for stack, counts in heads.items()}
+        return heads
 
     @property
     def heads(self) -> int:
         """Number of attention heads in all layers of all stacks."""
-        return sum(heads for _, heads in self.stacks.values())
+        return sum(map(sum, self.stacks.values()))
 
 
 def planned_model(

@@ -31,7 +31,7 @@ def test_encoder(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     model = build("BertModel", len(wordpiece_tokenizer))
     facts = check_model(LoadedModel("tiny", model, wordpiece_tokenizer, "abc"))
     assert facts.stacks == (
-        StackFacts("encoder", 2, 4, 16, shared_weights=False, first_module="encoder.layer.0.attention.self"),
+        StackFacts("encoder", 2, 4, 16, False, "encoder.layer.0.attention.self", layer_heads=(2, 2)),
     )
     assert (facts.name, facts.model_class, facts.revision, facts.longest_input) == ("tiny", "BertModel", "abc", 40)
     assert facts.parameters == sum(p.numel() for p in model.parameters())

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from transformers import DebertaConfig, DebertaModel
+
+from headlens.heads import layers_text
 
 Headlens = Callable[..., Any]
 
@@ -23,11 +26,17 @@ def test_list_all(headlens: Headlens) -> None:
     assert " albert " in headlens("models", "--all").out
 
 
-def test_check(headlens: Headlens, tiny_marian: Path) -> None:
+def test_check(headlens: Headlens, tiny_marian: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     done = headlens("models", "check", tiny_marian)
     assert done.code == 0, done.err
     for fact in ("MarianMTModel", "encoder", "decoder", "cross", "slow tokenizer"):
         assert fact in done.out
+    layers = json.loads(headlens("models", "check", tiny_marian, "--json").out)["stacks"]
+    assert [(s["layers"], s["heads"]) for s in layers] == [
+        (len(s["layer_heads"]), sum(s["layer_heads"])) for s in layers
+    ]
+    assert all(layers_text(s["layer_heads"]) in done.out for s in layers)
 
 
 def test_check_as_json(headlens: Headlens, tiny_bert: Path) -> None:

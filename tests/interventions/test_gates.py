@@ -149,8 +149,8 @@ def test_heads_out_of_range_are_refused_with_what_there_is(head: Head) -> None:
     with pytest.raises(OptionError, match=f"There is no head {head}") as caught:
         AttentionSession(model, edits=[HeadGates({head: 0.0})])
     assert caught.value.advice == (
-        "The model has encoder.0 to encoder.2 with 4 heads; decoder.0 to decoder.1 with 2 heads; "
-        "cross.0 to cross.1 with 2 heads."
+        "The model has encoder.0 to encoder.2 with 4 heads each; decoder.0 to decoder.1 with 2 heads each; "
+        "cross.0 to cross.1 with 2 heads each."
     )
 
 

@@ -14,7 +14,7 @@ def attend_plan(request: AttendRequest, reporter: Reporter) -> Plan:
     words = sum(len(text.split()) for text in (*request.text, *request.target_text))
     for name in filter(None, (request.model, request.second)):
         model = planner.model(name, request.model_options)
-        layers = sum(count for count, _ in model.stacks.values()) if request.figures else 0
+        layers = sum(map(len, model.stacks.values())) if request.figures else 0
         planner.add(
             Work(f"attention on {counted(len(request.text), 'sentence')}", tokens=words * 1.3, fixed=1.5 * layers)
         )
