@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headlens.analyses.commands import commands
-from headlens.errors import OptionError, of_readable_length
+from headlens.errors import InputError, OptionError, of_readable_length
 from headlens.nested_text import parse_toml
 from headlens.options import CORPUS, GROUPS, OUTPUT, TASK, CommandOptions, DeclaredOption, Option, without_none
 from headlens.shared_options import FIGURES, OFFLINE
@@ -33,6 +33,7 @@ from .screen import Screen, show_plan
 Plan = Callable[[Any, Screen, Path | None], None]
 _HELP_ALL = "help_all"
 _PROGRAM_VALUES = "headlens.program"  # where options of the program are kept that were given
+_READ_AS = "headlens.read_as"  # where names of options are kept that a command calls otherwise
 _ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
 # What names the same: of texts the first, of examples the second.
 _SAME = (("corpus", "data"), ("column", "text"), ("dev", "dev_data"))
@@ -102,7 +103,12 @@ class ListsOnce(_OfProgram, TyperCommand):
             _show_help(ctx)
         this = commands().get(self.name or "")
         declarations = {} if this is None else this.options
-        args = [_known_word(word, declarations) for word in args]
+        words, args = args, [_known_word(word, declarations) for word in args]
+        ctx.meta[_READ_AS] = {
+            word.partition("=")[0]: read.partition("=")[0]
+            for word, read in zip(words, args, strict=True)
+            if word != read
+        }
         try:
             values, _, given = self.make_parser(ctx).parse_args(list(args))
         except Exception as error:
@@ -127,6 +133,16 @@ class ListsOnce(_OfProgram, TyperCommand):
                     ctx=ctx,
                 )
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; an error that names options of data tells which of them were given by another name."""
+        try:
+            return super().invoke(ctx)
+        except InputError as error:
+            if any(f"--{name.replace('_', '-')}" in str(error) for name in _ALSO_CALLED):
+                for given, read in ctx.meta[_READ_AS].items():
+                    error.add_note(f"{given} is another name of {read} here.")
+            raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Show what most people need of a large command, unless everything is asked for."""

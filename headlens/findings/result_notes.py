@@ -46,19 +46,26 @@ def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     return notes
 
 
-def few_example_notes(examples: int, pruned_on: Chosen | None = None) -> list[str]:
+def few_example_notes(
+    examples: int,
+    pruned_on: Chosen | None = None,
+    *,
+    purpose: str = "which heads the task needs most",
+    advice: str = "Give more --data.",
+) -> list[str]:
     """Says that there are too few examples, or too few left for pruned models, to conclude anything from.
 
     Args:
         examples: number of all.
         pruned_on: which of them pruned models are evaluated on, (n,); None for all.
+        purpose: what they are to tell.
+        advice: how to have more.
     """
     left = examples if pruned_on is None else int(pruned_on.sum())
     for number, what in ((examples, ""), (left, " for pruned models")):
         if number < FEW_EXAMPLES:
             return [
-                f"{counted(number, 'example')}{what}, fewer than {FEW_EXAMPLES}: too few to tell which heads the task "
-                "needs most. Give more --data."
+                f"{counted(number, 'example')}{what}, fewer than {FEW_EXAMPLES}: too few to tell {purpose}. {advice}"
             ]
     return []
 

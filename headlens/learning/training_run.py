@@ -274,7 +274,8 @@ def measure(
         {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()
     ]
     examples = record_table(task, evaluation.ids, evaluation.records)
-    known = few_example_notes(len(evaluation.records))
+    advice = "Give more to evaluate on, with --dev-data, or --dev for text."
+    known = few_example_notes(len(evaluation.records), purpose="how well the model does", advice=advice)
     known += record_notes(task, evaluation.records, labels=evaluation.labels)
     notes = [*known, *task.notes(Reader.of(loaded), evaluation.traits)]
     examples.insert(0, "model", loaded.short_name)

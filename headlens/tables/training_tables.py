@@ -61,7 +61,11 @@ COMPACT_STATES = TableSchema(
         count("masked", "Those of them that are silent, as they could not be cut out.", "heads", optional=True),
         number("parameters", "Parameters, shared ones counted once."),
         number("weight_bytes", "Size of the weights, shared ones counted once.", "bytes"),
-        number("seconds_per_forward", "Time of a forward pass, geometric mean over rounds.", "seconds"),
+        number(
+            "seconds_per_forward",
+            "Time of a forward pass over a batch, the mean of all, geometric mean over rounds.",
+            "seconds",
+        ),
         *optional(*shared.interval("that time, over rounds", unit="seconds")),
         number("speedup", "Time of the original as a multiple of this one's, measured side by side.", _TIMES),
         *shared.interval("the speed-up, over rounds", ("speedup_low", "speedup_high"), _TIMES),

@@ -384,6 +384,10 @@ def test_rescaled_models(headlens: Headlens, tiny_llama: str, stock: bool) -> No
     assert done.code == 0, done.err
     assert "What is left of 2 layers was multiplied by" in done.out
     assert "Rescaling changes the loss by" in done.out
+    told = " ".join(done.out.split())
+    assert "2 examples, fewer than 30: too few to tell how much the loss changes. --rescale is fitted to half" in told
+    assert "Raise --limit, or give more text with --corpus. note:" in told
+    assert "Times are per batch of up to 2,048 tokens, padding included: the corpus is one." in told
     factors = json.loads(Path("small/run.json").read_text())["rescaled"]
     assert set(factors) == {"decoder.0", "decoder.1"}
     gates = {Head("decoder", layer, h): factors[f"decoder.{layer}"] for layer in (0, 1) for h in range(4)}
@@ -395,6 +399,15 @@ def test_rescaled_models(headlens: Headlens, tiny_llama: str, stock: bool) -> No
     plain = LlamaForCausalLM.from_pretrained("small").eval()
     with torch.no_grad():
         torch.testing.assert_close(plain(input_ids=torch.arange(10, 28).reshape(2, 9))[0], expected, atol=1e-5, rtol=0)
+
+
+def test_what_was_typed_is_named_where_data_is_called_otherwise(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("x.tsv").write_text("a\tb\nthe cat\tx\n", encoding="utf-8")
+    told = "x.tsv is a table: which column holds the sentences?\nName it with --column NAME.\n"
+    run = ("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
+    assert headlens(*run, "--data", "x.tsv").err.endswith(f"{told}--data is another name of --corpus here.\n")
+    assert headlens(*run, "--corpus", "x.tsv").err.endswith(told)
+    assert "another name" not in headlens(*run, "--data", "none.tsv").err
 
 
 def test_no_model_is_overwritten(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:

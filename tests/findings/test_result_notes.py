@@ -164,6 +164,9 @@ def test_few_examples_are_told_also_where_few_are_left(examples: int, evaluated:
     notes = few_example_notes(examples, part)
     assert len(notes) == bool(told)
     assert all(note.startswith(told) for note in notes)
+    assert all(note.endswith("too few to tell which heads the task needs most. Give more --data.") for note in notes)
+    other = few_example_notes(examples, part, purpose="how long it takes", advice="Wait.")
+    assert [note.endswith("too few to tell how long it takes. Wait.") for note in other] == [True] * len(notes)
 
 
 def test_choices_are_counted_by_the_length_of_candidates() -> None:

@@ -321,11 +321,13 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             shapes = _shapes(run, loaded, text, choice, rescaled=bool(factors))
             if choice.others:
                 tables["shapes"] = shape_table(loaded.short_name, choice, shapes, losses[0])
-            notes += [*shape_notes(choice, shapes), *ranking_notes(request, text), *text_notes(losses[0])]
+            notes += [*shape_notes(choice, shapes), *ranking_notes(request, text)]
+            notes += text_notes(losses[0], rescaled=request.rescale)
             notes += rescaling_notes(factors, corpus.name, losses[1], shapes.get(choice.shape))
         else:
             notes += rescaling_notes(factors, corpus.name)
-        notes += [*run.warnings, _rounds_note(request.measure.rounds)]
+        notes += [*run.warnings, _batch_note(request.measure.batch_tokens, len(inputs))]
+        notes.append(_rounds_note(request.measure.rounds))
         if run.folder is not None:
             for name, frame in tables.items():
                 run.folder.table(name, frame)
@@ -341,6 +343,11 @@ def _shapes(
 ) -> dict[Shape, MeasuredText]:
     """The text without the heads of each shape; of heads that were named only where rescaling is measured beside."""
     return shape_losses(text, loaded, choice, run.reporter.status) if choice.others or rescaled else {}
+
+
+def _batch_note(tokens: int, batches: int) -> str:
+    mean = f"the mean of {batches}" if batches > 1 else "the corpus is one"
+    return f"Times are per batch of up to {tokens:,} tokens, padding included: {mean}."
 
 
 def _rounds_note(rounds: int) -> str:

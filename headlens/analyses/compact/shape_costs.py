@@ -68,11 +68,21 @@ def shape_table(model: str, choice: HeadChoice, losses: Losses, whole: MeasuredT
     return SHAPES.frame(rows)
 
 
-def text_notes(whole: MeasuredText) -> list[str]:
-    """What is to be known of the text that was measured."""
+def text_notes(whole: MeasuredText, *, rescaled: bool) -> list[str]:
+    """What is to be known of the text that was measured.
+
+    Args:
+        whole: what all heads did on it.
+        rescaled: whether it is the half of the sentences that the factors of layers were not fitted to.
+    """
     evaluation = whole.evaluation
+    half = "--rescale is fitted to half of the sentences, and the other half is measured. " * rescaled
     return [
-        *few_example_notes(len(evaluation.records)),
+        *few_example_notes(
+            len(evaluation.records),
+            purpose="how much the loss changes",
+            advice=f"{half}Raise --limit, or give more text with --corpus.",
+        ),
         *record_notes(evaluation.task, evaluation.records, labels=evaluation.labels),
         *evaluation.notes,
     ]
