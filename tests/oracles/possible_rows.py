@@ -161,7 +161,7 @@ def _heads(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
 def _roles_kept(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:
     assert request_of(recipe, step).roles.roles_corpus is not None
     roles = ("positional(+1); syntactic(nsubj dep->head)", "rare", np.nan)
-    return [_ones(ROLES_KEPT.names, stack="encoder", roles=of_head) for of_head in roles]
+    return [_ones(ROLES_KEPT.names, stack="encoder", roles=of_head, role=of_head) for of_head in roles]
 
 
 def _agreement(recipe: PaperRecipe, step: Step) -> list[dict[str, Any]]:

@@ -193,7 +193,7 @@ class Claim:
         sides = [self._by_unit(frame, side, metric, keys) for side in (self.first, self.second)]
         if min(map(len, sides)) < _FEWEST:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {_FEWEST} heads on either side in {step}"}
-        difference, p_value = float(sides[0].mean() - sides[1].mean()), float(mannwhitneyu(*sides).pvalue)
+        difference, p_value = float(sides[0].mean() - sides[1].mean()), float(mannwhitneyu(sides[0], sides[1]).pvalue)
         record = {"difference": difference, "p_value": p_value, "trainings": sum(map(len, sides)), "not_run": ""}
         if p_value >= _LEVEL:
             return record | {"verdict": "not decided"}
