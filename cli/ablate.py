@@ -98,14 +98,15 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
 
 def following(run: Any, request: Any) -> str | None:
     """Cutting out the largest set of heads that is not needed, or pruning while the task is learned."""
-    if len(request.models) > 1:
-        return None
+    if len(request.models) > 1 or request.mask.mask is not None:
+        return None  # nothing prunes several models, or under a mask
     if "pruning" not in run.tables:
         task = str(run.tables["ablation"]["task"].iloc[0])
         if task.startswith("translation") and request.data.columns:
             return None  # prune learns translation from files of lines
         words = ["--task", "translation" if task == "translation-loss" else task] if task != DEFAULT_TASK else []
-        return next_step("prune", request, request.models[0], *words, without=("task",))
+        # A few examples would be divided into even fewer, to learn from and to evaluate on.
+        return next_step("prune", request, request.models[0], *words, without=("task", "limit"))
     from headlens.statistics.non_inferiority import NOT_NEEDED
 
     sets = run.tables["pruning"]

@@ -158,7 +158,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     handles = [Line2D([], [], **looks, label=n, mfc=face, mec=edge) for n, (face, edge) in dots.items()]
     handles.append(Line2D([], [], label="equal share, 1 / heads", **_EVEN))
     drawn = {collection.get_gid() for axes in figure.get_axes() for collection in axes.collections}
-    for gid, face, name in (("beyond", INK, "beyond the axis"), ("longer", "white", "interval beyond the axis")):
+    for gid, face, name in (("beyond", INK, "at the edge or beyond"), ("longer", "white", "interval beyond the axis")):
         if gid in drawn:
             handles.append(Line2D([], [], **{**looks, "marker": "^"}, label=name, mfc=face, mec=INK))
     figure.legend(

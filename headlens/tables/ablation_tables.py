@@ -95,6 +95,7 @@ PRUNING_AREAS = TableSchema(
         number("random_low", "The lowest area of a random order.", "of the metric"),
         number("random_high", "The highest area of a random order.", "of the metric"),
         number("better_than", "How many of the random orders have a worse area.", "orders"),
+        number("equal_to", "How many of them have the same area.", "orders"),
         count("orders", "How many random orders there are.", "orders"),
         count("most", "The most heads that are pruned.", _HEADS),
     ),

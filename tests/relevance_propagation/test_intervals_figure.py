@@ -81,7 +81,7 @@ def test_an_outlier_stands_at_the_edge_with_its_number(make_relevance: Make) -> 
     assert beyond == {2: "41.5", 8: "−7.250"}
     assert len(points(figure.axes[1]).get_offsets()) == 10
     told = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert "beyond the axis" in told
+    assert "at the edge or beyond" in told
     assert "interval beyond the axis" not in told
 
 

@@ -35,7 +35,7 @@ from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import answer_shares
-from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, NO_UPPER_END
+from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, NO_UPPER_END, WRITTEN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,7 +179,9 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def _name(part: StackRows) -> str:
     known = float_column(part.rows, "baseline")
     shares = float_column(part.rows, "baseline_answer_share")
-    same = silence_text(shares[0], guesses=has_no_verdicts(part.rows))
+    # What guesses give of texts that are written is not known.
+    tested = str(part.rows["task"].iloc[0]) not in WRITTEN if "task" in part.rows else True
+    same = silence_text(shares[0], guesses=tested and has_no_verdicts(part.rows))
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
     baseline = f"{shown} with all heads" if np.isfinite(known[0]) else ""
     return "\n".join(filter(None, (part.name, baseline, same)))
@@ -227,7 +229,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
 def _titled(name: str, rows: pd.DataFrame) -> str:
     """A model, and below it whether it gives the same answer to nearly all examples with all its heads."""
     sets, share = rows[~rows["strategy"].isin([NONE, RANDOM])], answer_shares(rows[rows["strategy"] == NONE])
-    return unpruned_title(name, next(iter(share), math.nan), guesses=len(sets) > 0 and has_no_verdicts(sets))
+    guesses = len(sets) > 0 and has_no_verdicts(sets) and not set(rows["task"]) & set(WRITTEN)
+    return unpruned_title(name, next(iter(share), math.nan), guesses=guesses)
 
 
 def _chance(pruning: pd.DataFrame) -> float:

@@ -392,16 +392,12 @@ def _without_any(rows: pd.DataFrame) -> str:
     metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
     if not math.isfinite(baseline):
         return ""
-    changed, gone = int((rows["value"] != baseline).sum()), without(str(rows["mode"].iloc[0]))
-    if changed:
-        taken = "taken out" if gone == "without" else "replaced"
-        return (
-            f" It has {metric} {number_text(baseline)}, which changes if any one of {changed} of "
-            f"{counted(len(rows), 'head')} is {taken}."
-        )
-    return (
-        f" It has exactly the same {metric}, {number_text(baseline)}, {gone} any one of {counted(len(rows), 'head')}."
-    )
+    gone, heads, value = without(str(rows["mode"].iloc[0])), counted(len(rows), "head"), number_text(baseline)
+    if not (rows["value"] != baseline).any():
+        return f" It has exactly the same {metric}, {value}, {gone} any one of {heads}."
+    sure = int(significant(rows).sum())
+    verb, taken = "changes" if sure < 2 else "change", "taken out" if gone == "without" else "replaced"
+    return f" It has {metric} {value}; {sure or 'none'} of {heads} {verb} it significantly when {taken} alone."
 
 
 def _needed(rows: pd.DataFrame) -> str:

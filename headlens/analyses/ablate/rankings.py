@@ -114,6 +114,7 @@ def area_table(pruning: pd.DataFrame) -> pd.DataFrame:
             "better_than": np.nan
             if not random or strategy == _RANDOM
             else sum(areas[0] < r if lower else areas[0] > r for r in random),
+            "equal_to": np.nan if not random or strategy == _RANDOM else sum(areas[0] == r for r in random),
             "orders": len(random),
             "most": most,
         }
@@ -135,8 +136,9 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
     if len(known):
         first = known.iloc[0]
         several = ", ".join(
-            f"{row['strategy']} {number_text(row['area'])} (better than {row['better_than']:.0f} of "
-            f"{row['orders']:.0f})"
+            f"{row['strategy']} {number_text(row['area'])} (better than {row['better_than']:.0f}"
+            + f", equal to {row['equal_to']:.0f}" * bool(row["equal_to"] > 0)
+            + f" of {row['orders']:.0f})"
             for row in known.to_dict("records")
         )
         notes.append(

@@ -86,8 +86,14 @@ def drawn_roles(heads: pd.DataFrame) -> tuple[pd.DataFrame, str]:
         "grey letters: the closest role of a head without one": NONE in present and "nearest" in heads,
         f"{_EVEN}: spreads its attention evenly": (_shown(heads) == _EVEN).any(),
         "the paler, the more often the role changes when sentences are resampled": is_pale,
+        "hatched: no head": any(_has_gaps(part.rows) for part in head_grid.by_model_and_stack(heads)),
     }
     return heads, "; ".join(note for note, holds in notes.items() if holds)
+
+
+def _has_gaps(rows: pd.DataFrame) -> bool:
+    """Whether a stack has fewer heads in some layers, as where some were removed."""
+    return len(rows) < (int(rows["layer"].max()) + 1) * (int(rows["head"].max()) + 1)
 
 
 def role_handles(heads: pd.DataFrame) -> list[Line2D]:

@@ -201,7 +201,9 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
         unmasked, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
         if len(unmasked):
-            sentences.append(f"{model}: {metric} on {task} without a mask: {_value_text(unmasked.iloc[0])}.")
+            sentences.append(
+                f"{model}: {metric} on {task} after training without a mask: {_value_text(unmasked.iloc[0])}."
+            )
             sentences[-1] += one_answer_after(unmasked.iloc[0].to_dict())
         skilled = _is_skilled(unmasked, str(metric))
         for layers, layer_rows in others.groupby("layers", sort=False):

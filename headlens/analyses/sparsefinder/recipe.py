@@ -235,6 +235,10 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
         + (f": areas under curves of recall have no intervals for fewer than {FEWEST}." if sentences < FEWEST else "."),
         f"Sparsity of entmax itself: {', '.join(f'{stack} {value:.3f}' for stack, value in gold.items())}.",
     ]
+    if "metrics" in tables:
+        known = tables["metrics"].dropna(subset=["chance"]).drop_duplicates("metric")
+        chances = [f"{row['metric']} of {row['task']} {row['chance']:.3f}" for row in known.to_dict("records")]
+        notes += [f"What guesses made without reading give (chance level): {', '.join(chances)}."] * bool(chances)
     areas = tables["areas"]
     for quality, rows in areas[areas["quality"] != "recall"].groupby("quality", sort=False):
         if rows["share"].isna().all():

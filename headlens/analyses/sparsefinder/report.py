@@ -106,7 +106,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "folder": run.folder.name,
             "stack": row["stack"],
             "graph": _graph(row),
-            "sparsity": row["task_sparsity"],
+            "sparsity on the task": row["task_sparsity"],
             "task": row["task"],
             "metric": row["metric"],
             **{name: row[name] for name in VALUES},
@@ -197,7 +197,7 @@ def task_tables(metrics: pd.DataFrame) -> list[tuple[str, list[dict[str, Any]]]]
             [
                 {
                     "graph": _graph(row),
-                    "sparsity": f"{row['task_sparsity']:.3f}",
+                    "sparsity on the task": f"{row['task_sparsity']:.3f}",
                     row["metric"]: _with_ends(row, *VALUES),
                     "difference from entmax itself": difference_cell(row).text,
                     "verdict": row["verdict"],

@@ -158,3 +158,6 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int) -> None:
         f"Mean {metric} over 0 to 4 pruned heads, beside that of random orders (0.600 to 0.800): ranked 0.750 (better "
         "than 1 of 2)."
     )
+    alike = table.assign(value=table["value"].where(table["strategy"] == "none", 0.6))
+    (note,) = comparison_notes(area_table(alike), None)
+    assert note.endswith("(better than 0, equal to 2 of 2).")

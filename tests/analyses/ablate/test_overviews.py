@@ -224,8 +224,8 @@ def test_rankings_are_compared() -> None:
     )
     areas = pd.DataFrame(
         [
-            ("m", "ranked", "accuracy", 0.8, 0.7, 0.75, 3.0, 3, 30),
-            ("m", "random", "accuracy", 0.7, 0.7, 0.75, np.nan, 3, 30),
+            ("m", "ranked", "accuracy", 0.8, 0.7, 0.75, 3.0, 0.0, 3, 30),
+            ("m", "random", "accuracy", 0.7, 0.7, 0.75, np.nan, np.nan, 3, 30),
         ],
         columns=PRUNING_AREAS.names,
     )

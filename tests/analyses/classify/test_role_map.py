@@ -132,3 +132,11 @@ def test_a_role_that_changes_with_the_sentences_is_pale(make_heads: Make) -> Non
     plain = function_map(frame.assign(role_stability=1.0))
     assert plain is not None
     assert len(plain.axes[0].collections) == 2
+
+
+def test_places_without_a_head_are_explained(make_heads: Make) -> None:
+    heads = make_heads(shapes={"encoder": [3, 3]}).assign(role="")
+    for rows, gaps in ((heads, False), (heads.iloc[1:], True)):
+        figure = function_map(rows)
+        assert figure is not None
+        assert ("hatched: no head" in told(figure)) is gaps

@@ -347,7 +347,7 @@ def tried() -> pd.DataFrame:
 def test_the_table_of_the_task_has_verdicts_in_the_order_of_sparsity() -> None:
     ((title, rows),) = task_tables(pd.concat([tried(), tried().assign(metric="loss")]))
     assert title == "sst2 over predicted graphs, m, n = 100"
-    assert [row["sparsity"] for row in rows] == ["0.500", "0.600", "0.700", "0.900"]
+    assert [row["sparsity on the task"] for row in rows] == ["0.500", "0.600", "0.700", "0.900"]
     assert [row["verdict"] for row in rows[1:]] == ["not decided", "needed", "not decided"]
     assert rows[1]["graph"] == "Sparsefinder, distance, threshold 1.5, no window"
     assert rows[1]["accuracy"] == "0.780 [0.200, 0.900]"
