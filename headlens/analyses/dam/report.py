@@ -42,6 +42,8 @@ from headlens.tables.every_table import TABLES
 from headlens.tables.mask_tables import CLASSES
 
 PLAIN = "plain"
+# What runs without a mask are, in sentences.
+_WHEN = {PLAIN: f"{PLAIN} (before training)", UNMASKED: f"{UNMASKED} (trained alike, without a mask)"}
 # A metric without the diagonal less that of the same run with it, paired by example.
 DIAGONAL_DIFFERENCE = tuple(f"diagonal_{name}" for name in DIFFERENCE)
 _SHARES = ("sparsity", "sparsity_texts")
@@ -207,9 +209,8 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
             sentences.append(f"{row['model']}, {row['run']}: with and without the mask {text}")
         elif np.isfinite(share):
             measured = f"{row['metric']} on {row['task']} {value_text(*(float(row[name]) for name in VALUES))}"
-            sentences.append(
-                f"{row['model']}, {row['run']}: {share:.1%} of text positions masked, {measured}.{one_answer}"
-            )
+            run = _WHEN.get(str(row["run"]), row["run"])
+            sentences.append(f"{row['model']}, {run}: {share:.1%} of text positions masked, {measured}.{one_answer}")
     return sentences
 
 
