@@ -20,6 +20,7 @@ Subjects, objects, adjectives and adverbs of full verbs and nouns join the same 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
@@ -125,19 +126,23 @@ def frequent_relations(counts: Mapping[str, int], least: int) -> tuple[str, ...]
 
 
 def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str]:
-    """What to know about the labels of trees that are not those of UD v2.
+    """What to know about the labels of trees: which are not those of UD v2, and which count in a wider relation.
 
     Args:
         labels: how many words have a label, by the label as it is written, in lower case.
         relations: those that are looked for.
     """
-    present, notes = [r for r in relations if any(matches(label, r) for label in labels)], []
+    relations, notes = tuple(relations), list[str]()
+    present = [r for r in relations if any(matches(label, r) for label in labels)]
     read = [label for label in labels if normalise(label) != label and any(matches(label, r) for r in present)]
     if read:
         notes.append(
             "Labels of the trees read as relations of UD version 2: "
             f"{_listed([f'{label} as {normalise(label)} ({labels[label]})' for label in sorted(read)])}."
         )
+    if wider := subtypes_in_wider(labels, relations):
+        texts = [f"{name} in {relation} ({number})" for (name, relation), number in wider.items()]
+        notes.append(f"Subtypes that are not measured by themselves count in the wider relation: {_listed(texts)}.")
     bases = {base_relation(label) for label in labels}
     if "nmod" in present and "obl" not in bases and _OF_UD_1 & labels.keys():
         notes.append("The trees predate UD version 2: their nmod includes what version 2 calls obl.")
@@ -151,6 +156,21 @@ def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str
             "they are written, and other labels of these trees may not mean what they mean in UD."
         )
     return notes
+
+
+def subtypes_in_wider(labels: Mapping[str, int], relations: Collection[str]) -> dict[tuple[str, str], int]:
+    """Returns how many words of a subtype count for a wider relation, by both names, the commonest first.
+
+    Args:
+        labels: how many words have a label, by the label as it is written.
+        relations: those that are looked for.
+    """
+    counts = Counter[tuple[str, str]]()
+    for label, number in labels.items():
+        name, relation = normalise(label), relation_of(label, relations)
+        if relation is not None and relation != name:
+            counts[name, relation] += number
+    return dict(counts.most_common())
 
 
 def _listed(texts: list[str]) -> str:

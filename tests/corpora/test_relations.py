@@ -181,13 +181,23 @@ def test_default_relations_in_other_schemes(labels: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "relations", "notes"),
     [
-        ({"nsubj": 4, "nsubj:pass": 1, "obj": 3, "nmod:poss": 2, "compound:prt": 1}, DEFAULT_RELATIONS, []),
+        ({"nsubj": 4, "obj": 3, "nmod:poss": 2, "compound:prt": 1}, DEFAULT_RELATIONS, []),
+        ({"aux": 58, "aux:pass": 40}, ("aux", "aux:pass"), []),
+        (
+            {"nsubj": 4, "nsubj:pass": 1, "aux": 58, "aux:pass": 28},
+            ("nsubj", "aux"),
+            [
+                "Subtypes that are not measured by themselves count in the wider relation: aux:pass in aux (28), "
+                "nsubj:pass in nsubj (1)."
+            ],
+        ),
         (
             {"nsubj": 4, "nsubjpass": 2, "dobj": 3, "neg": 1, "auxpass": 2},
             DEFAULT_RELATIONS,
             [
                 "Labels of the trees read as relations of UD version 2: dobj as obj (3), neg as advmod (1), nsubjpass "
-                "as nsubj:pass (2)."
+                "as nsubj:pass (2).",
+                "Subtypes that are not measured by themselves count in the wider relation: nsubj:pass in nsubj (2).",
             ],
         ),
         (
