@@ -24,7 +24,7 @@ def classify(request: Any, screen: Screen) -> None:
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
-    from headlens.analyses.classify.overviews import family_counts
+    from headlens.analyses.classify.overviews import ROLE_SCORE, family_counts
     from headlens.analyses.classify.probe_report import PROBE_COLUMNS, head_probe_records
     from headlens.analyses.classify.recipe import run_classify
     from headlens.analyses.classify.syntax_figure import best_head_name, best_heads, gain
@@ -43,6 +43,7 @@ def classify(request: Any, screen: Screen) -> None:
         if len(set(heads["model"])) > 1:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
             screen.show(page_table(title, role_records(tables["roles"], even)).console())
+            screen.say([ROLE_SCORE])
         if "probes" in tables:
             screen.table("Best heads of each probe, on prompts made for it", head_probe_records(tables["probes"]))
             screen.say([PROBE_COLUMNS])

@@ -509,7 +509,9 @@ def role_records(roles: pd.DataFrame, even: Collection[tuple[str, str]] = ()) ->
     return [
         {name: row[name] for name in ("stack", "role", "model")}
         | {
-            "held by": f"{row['held']:.0f} of {row['heads']:.0f}",
+            # A score of 1 reaches what is needed; a role with a test asks for more.
+            "held by": f"{row['held']:.0f} of {row['heads']:.0f}"
+            + " (n.s.)" * bool(row["held"] == 0 and row["score"] >= 1 and not row["unnamed"]),
             "best head": EVEN_HEADS if row["unnamed"] else head_name(row),
         }
         | {"its value": number_cell(row["value"]), "needed": number_cell(row.get("needed", math.nan))}

@@ -82,6 +82,12 @@ def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
     return table.rename_axis("role").reset_index().to_dict("records")
 
 
+ROLE_SCORE = (
+    "Score: value divided by the threshold, or its difference from a baseline divided by the margin. n.s.: what is "
+    "needed is reached, but not significantly."
+)
+
+
 def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
     """Every role that some model holds, with the heads that hold it and the best one, of several models or runs."""
     roles = _labelled(runs, "roles")
@@ -89,10 +95,9 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Whether the same roles appear in several models: how many heads hold each, and the head that exceeds the "
         "threshold by most or comes closest to it, with its measured value (a share of tokens, words, cases or "
-        "weight), what is needed, which is the threshold, or the better baseline and the margin, and its score: the "
-        "value divided by the threshold, or its difference from a baseline divided by the margin. "
-        "The best head was picked on the text that it is scored on; none (even): nearly all heads of the stack attend "
-        "evenly, and none holds the role."
+        "weight), what is needed, which is the threshold, or the better baseline and the margin, and its score. "
+        f"{ROLE_SCORE} The best head was picked on the text that it is scored on; none (even): nearly all heads of the "
+        "stack attend evenly, and none holds the role."
     )
     even = even_stacks(_labelled(runs, "heads"))
     return page_table("Roles by model", role_records(roles, even) if several else [], about)

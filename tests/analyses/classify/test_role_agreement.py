@@ -209,3 +209,11 @@ def check_same_models(result: Any, names: list[str], heads: int) -> None:
     roles = result.tables["roles"]
     assert (roles.groupby("role")["model"].agg(list).map(lambda own: own == names)).all()
     assert (roles.groupby("role")["held"].agg(set).map(len) == 1).all()
+
+
+def test_a_role_that_is_reached_but_not_significantly_says_so() -> None:
+    one = scored("one", [("encoder", "syntactic", 2, 0.7), ("encoder", "rare", 1, 0.6)])
+    two = scored("two", [("encoder", "syntactic", 0, 0.56), ("encoder", "rare", 0, 0.2)])
+    held = {(r["role"], r["model"]): r["held by"] for r in role_records(pd.concat([one, two]))}
+    assert held["syntactic", "two"] == "0 of 8 (n.s.)"
+    assert held["rare", "two"] == "0 of 8"
