@@ -72,7 +72,7 @@ def check_usable_weights(name: str, model: PreTrainedModel) -> None:
     Raises:
         ModelError: naming one.
     """
-    check_not_quantised(name, model)
+    _check_not_quantised(name, model)
     if is_offloaded(model):
         raise ModelError(
             f"{name}: some of its weights are offloaded; this needs all of them in one place.",
@@ -80,16 +80,8 @@ def check_usable_weights(name: str, model: PreTrainedModel) -> None:
         )
 
 
-def check_not_quantised(name: str, model: PreTrainedModel) -> None:
-    """Refuses a model with quantised weights: they are known by their type, or by the package of their class or layer.
-
-    Args:
-        name: name of the model, for errors.
-        model: a model of transformers.
-
-    Raises:
-        ModelError: naming one.
-    """
+def _check_not_quantised(name: str, model: PreTrainedModel) -> None:
+    """Refuses quantised weights: they are known by their type, or by the package of their class or layer."""
     weights = dict(model.named_parameters())
     if quantised := [key for key, weight in weights.items() if _is_quantised(weight)] or _quantised_layers(model):
         problem = f"{name}: {quantised[0]} and others are quantised; this needs weights of 16 or 32 bits."
@@ -115,7 +107,7 @@ def check_weights_at_hand(name: str, model: PreTrainedModel) -> None:
         advice = "Merge them into the weights (PEFT: merge_and_unload), or load the model without them."
         raise ModelError(f"{name} has adapters inside its layers, which headlens does not read.", advice)
     if not is_quantised(model):
-        check_not_quantised(name, model)
+        _check_not_quantised(name, model)
     if elsewhere := [key for key, weight in weights.items() if weight.is_meta and not _has_map(model)]:
         problem = f"{name}: {len(elsewhere)} of its {len(weights)} weights are offloaded to a disk or another device"
         raise ModelError(f"{problem} ({elsewhere[0]} …).", "Load it whole on one device: without device_map, offload.")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import copy
 import hashlib
 import importlib
 import logging
 import math
-import shutil
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -45,6 +42,7 @@ from headlens.models.given_models import check_weights_at_hand, is_offloaded, is
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
+from headlens.models.offloading import fetched, offloading
 from headlens.models.tokenizer_loading import follow_file, load_tokenizer
 from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
@@ -227,12 +225,8 @@ class LoadedModel:
     def weight_hash(self) -> str:
         """SHA-256 over names, types, shapes and bytes of all weights, however they are stored, and masked heads."""
         digest = hashlib.sha256()
-        stored = self.model.state_dict()
-        if is_offloaded(self.model):
-            from accelerate.utils.modeling import get_state_dict_offloaded_model  # noqa: PLC0415 - costs a second
-
-            stored = get_state_dict_offloaded_model(self.model)
-        for name, tensor in sorted(stored.items()):
+        for name, stored in sorted(self.model.state_dict().items()):
+            tensor = fetched(self.model, name) if stored.is_meta else stored
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         changes = {"masked": silent_heads(self.model), "scaled": head_scales(self.model)}
@@ -356,14 +350,9 @@ def _placed(options: ModelOptions, config: PreTrainedConfig, device: torch.devic
         OptionError: if it is already, bitsandbytes is not installed, or would fetch its code for the device.
     """
     stored = getattr(config, "quantization_config", None) is not None
-    place: Any = "auto" if options.device_map == "auto" else {"": device}
+    places = {"device_map": {"": device}} if options.device_map == "none" else offloading(device)
     if options.quantize == "none":
-        if options.device_map == "none":
-            return {"device_map": place} if stored else {}
-        # What has no room in memory lies there until the process ends.
-        folder = tempfile.mkdtemp(prefix="headlens-offload-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return {"device_map": place, "offload_folder": folder}
+        return places if stored or options.device_map == "auto" else {}
     if stored:
         raise OptionError("--model-args quantize: the checkpoint is quantised already.", "Leave it out.")
     if device.type == "mps":
@@ -378,7 +367,7 @@ def _placed(options: ModelOptions, config: PreTrainedConfig, device: torch.devic
             advice = "Install it: pip install bitsandbytes."
             raise OptionError("--model-args quantize needs bitsandbytes.", advice) from error
     bits = {f"load_in_{options.quantize}": True}
-    return {"quantization_config": BitsAndBytesConfig(**bits), "device_map": place}
+    return {"quantization_config": BitsAndBytesConfig(**bits), **places}
 
 
 def check_room(name: str, parameters: int, options: ModelOptions, device: torch.device) -> None:

@@ -123,6 +123,8 @@ def test_an_offloaded_model_gives_the_numbers_of_a_whole_one(llama: str, tmp_pat
     places = {**held, "model.layers.0": "cpu", "model.layers.1": "disk"}
     model = AutoModelForCausalLM.from_pretrained(llama, device_map=places, offload_folder=str(tmp_path / "away"))
     assert is_offloaded(model)
+    tokenizer = load(llama).tokenizer
+    assert LoadedModel(llama, model, tokenizer, None).weight_hash == load(llama).weight_hash, "weight by weight"
     given, text = (model.eval(), load(llama).tokenizer), tmp_path / "texts.txt"
     calls: list[Callable[[Any], pd.DataFrame]] = [
         lambda one: headlens.classify(one, corpus=str(text), frequency="none").tables["heads"],
