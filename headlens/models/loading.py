@@ -42,7 +42,7 @@ from headlens.models.given_models import check_weights_at_hand, is_offloaded, is
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.offloading import fetched, offloading
+from headlens.models.offloading import fetched_weight, offloading
 from headlens.models.tokenizer_loading import follow_file, load_tokenizer
 from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
@@ -226,7 +226,7 @@ class LoadedModel:
         """SHA-256 over names, types, shapes and bytes of all weights, however they are stored, and masked heads."""
         digest = hashlib.sha256()
         for name, stored in sorted(self.model.state_dict().items()):
-            tensor = fetched(self.model, name) if stored.is_meta else stored
+            tensor = fetched_weight(self.model, name) if stored.is_meta else stored
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         changes = {"masked": silent_heads(self.model), "scaled": head_scales(self.model)}

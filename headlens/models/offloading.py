@@ -29,7 +29,7 @@ def offloading(device: torch.device) -> dict[str, Any]:
     return {"device_map": "auto", "max_memory": room, "offload_folder": folder}
 
 
-def fetched(model: nn.Module, name: str) -> Tensor:
+def fetched_weight(model: nn.Module, name: str) -> Tensor:
     """Returns a weight that lies elsewhere, alone: all of them might not fit into memory.
 
     Args:
