@@ -99,7 +99,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
 def following(run: Any, request: Any) -> str | None:
     """Cutting out the largest set of heads that is not needed, or pruning while the task is learned."""
     if len(request.models) > 1 or request.mask.mask is not None:
-        return None  # nothing prunes several models, or under a mask
+        return None  # `prune` and `compact` take one model, without a mask
     if "pruning" not in run.tables:
         task = str(run.tables["ablation"]["task"].iloc[0])
         if task.startswith("translation") and request.data.columns:

@@ -17,6 +17,7 @@ from tiers import rest_slow
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.commands import commands
+from headlens.attention_masks.mask_options import MaskOptions
 from headlens.tasks.task_options import TaskData
 from headlens_cli.ablate import following
 from headlens_cli.next_steps import as_started, next_step
@@ -129,6 +130,15 @@ def test_translations_in_columns_are_not_what_prune_reads() -> None:
     assert ablated(in_columns, ablation=ablation) is None
     lines = AblateRequest(("m",), TaskData("translation", data=("a.de",), target="a.en"))
     assert ablated(lines, ablation=ablation) == "headlens prune m --task translation --data a.de --target a.en"
+
+
+def test_prune_is_given_neither_a_few_examples_nor_a_model_under_a_mask() -> None:
+    """A limit of 60 would leave 6 to evaluate on; the mask would be gone without a word."""
+    data = TaskData("sst2", data=("dev.tsv",), limit=60)
+    ablation = pd.DataFrame({"task": ["sst2"]})
+    assert ablated(AblateRequest(("m",), data), ablation=ablation) == "headlens prune m --task sst2 --data dev.tsv"
+    masked = AblateRequest(("m",), data, mask=MaskOptions(mask="star"))
+    assert ablated(masked, ablation=ablation) is None
 
 
 @pytest.mark.parametrize("parameters", [1000.0, np.nan])
