@@ -17,4 +17,5 @@ def attend(run: Any, request: Any, _: Screen) -> str:
     headlens attend bert-base-uncased "One sentence." "Another one." --without encoder.2.8
     """
     classify = next_step("classify", request, request.model)
-    return f"open {run.folder / 'attention.html'} in a browser, or {classify}"
+    by_ids = request.model_options.tokenizer == "ids"  # the bundled text is of words
+    return f"open {run.folder / 'attention.html'} in a browser{'' if by_ids else f', or {classify}'}"

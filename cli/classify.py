@@ -91,7 +91,8 @@ def classify(request: Any, screen: Screen) -> None:
     first = heads[heads["model"] == heads["model"].iloc[0]]
     # Without a translation the maps would be those of the encoder alone.
     translation = ["--target-text", "Its translation."] * bool((first["stack"] == "cross").any())
-    attend = next_step("attend", request, request.models[0], "A sentence of yours.", *translation)
+    sample = "1 2 3" if request.model_options.tokenizer == "ids" else "A sentence of yours."
+    attend = next_step("attend", request, request.models[0], sample, *translation)
     # Relevance is of one model, and of all of a corpus.
     single = len(request.models) == 1 and request.shard is None and request.merge == ()
     relevance = [next_step("relevance", request, request.models[0])] * single

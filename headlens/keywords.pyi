@@ -62,6 +62,7 @@ class ModelOptions(TypedDict, total=False):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] | None
     quantize: Literal["none", "8bit", "4bit"] | None
     device_map: Literal["none", "auto"] | None
+    tokenizer: Literal["checkpoint", "ids"] | None
     revision: Text | None
     source_language: Text | None
     target_language: Text | None

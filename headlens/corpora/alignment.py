@@ -6,7 +6,8 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -16,7 +17,7 @@ import numpy as np
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from headlens.corpora.sentence import Example, Sentence, join_sentences, moved_words
-from headlens.errors import AlignmentError
+from headlens.errors import AlignmentError, CorpusError
 
 Side = Literal["source", "target"]
 MARKERS = re.compile(r"^(▁|Ġ|##)+|(</w>|@@)$")
@@ -93,8 +94,41 @@ def _trimmed(text: str, ids: list[int], spans: list[Span]) -> TokenOffsets:
 def _call(tokenizer: PreTrainedTokenizerBase, text: str, side: Side, **options: Any) -> BatchEncoding:
     """Calls the tokenizer for one side of a pair, without its warning about texts longer than the model reads."""
     options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False, **options}
-    encoding: BatchEncoding = tokenizer(**{"text_target" if side == "target" else "text": text}, **options)
+    with refused_words(tokenizer, [text]):
+        encoding: BatchEncoding = tokenizer(**{"text_target" if side == "target" else "text": text}, **options)
     return encoding
+
+
+@contextmanager
+def refused_words(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str | None]) -> Iterator[None]:
+    """Says which word a tokenizer stops at that does not know it and has no token for unknown ones.
+
+    Raises:
+        CorpusError: for what the package tokenizers raises, which has no kind of its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not any(words in str(error) for words in ("Missing [UNK]", "unknown token")):
+            raise
+        word = next((w for text in texts for w in (text or "").split() if not _is_known(tokenizer, w)), "the text")
+        raise CorpusError(
+            f"the tokenizer does not know {word!r}, and has no token for words that it does not know.",
+            "Give text that is made of its vocabulary.",
+        ) from error
+
+
+def _is_known(tokenizer: PreTrainedTokenizerBase, word: str) -> bool:
+    try:
+        tokenizer(word)
+    except Exception:  # of the package tokenizers
+        return False
+    return True
+
+
+def known_word(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A short text that the tokenizer reads."""
+    return next((text for text in ("a", "0") if _is_known(tokenizer, text)), next(iter(tokenizer.get_vocab())))
 
 
 def _tokenize_slow(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> TokenOffsets:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.corpora.alignment import known_word, refused_words
 from headlens.corpora.batches import IGNORED, Ids, attention_mask, padded
 from headlens.corpora.encoded_corpus import drawn_places
 from headlens.errors import CorpusError, OptionError, counted
@@ -155,7 +156,13 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
         CorpusError: if there is no text.
     """
     options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-    blocks = (tokenizer(block, verbose=False, **options)["input_ids"] for block in _groups(texts))
+
+    def read(block: list[str]) -> list[list[int]]:
+        with refused_words(tokenizer, block):
+            ids: list[list[int]] = tokenizer(block, verbose=False, **options)["input_ids"]
+        return ids
+
+    blocks = map(read, _groups(texts))
     if not (parts := list(_groups(chain.from_iterable(chain.from_iterable(blocks)), room))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
     return parts
@@ -163,8 +170,9 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
 
 def special_frame(tokenizer: PreTrainedTokenizerBase, texts: int = 1) -> list[Ids]:
     """The special tokens before a text or two, between them, and after, as they stand around short ones."""
-    ids = list(tokenizer(*["a"] * texts)["input_ids"])
-    text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    word = known_word(tokenizer)
+    ids = list(tokenizer(*[word] * texts)["input_ids"])
+    text = list(tokenizer(word, add_special_tokens=False)["input_ids"])
     starts = [i for i in range(len(ids)) if ids[i : i + len(text)] == text]
     places = [starts[0], starts[-1]][:texts]
     ends = [0, *(place + len(text) for place in places)]
@@ -302,8 +310,9 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
     read = 0
     for group in _groups(pairs):
         read += len(group)
-        sources = tokenizer([s for s, _ in group], **options)["input_ids"]
-        targets = tokenizer(text_target=[t for _, t in group], **options)["input_ids"]
+        with refused_words(tokenizer, chain.from_iterable(group)):
+            sources = tokenizer([s for s, _ in group], **options)["input_ids"]
+            targets = tokenizer(text_target=[t for _, t in group], **options)["input_ids"]
         for source, target in zip(sources, targets, strict=True):
             if 1 < len(source) <= longest and 1 < len(target) <= longest:
                 encoded.append((np.array(source, dtype=np.int64), np.array(target, dtype=np.int64)))

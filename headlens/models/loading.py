@@ -43,7 +43,7 @@ from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
 from headlens.models.offloading import fetched_weight, offloading
-from headlens.models.tokenizer_loading import follow_file, load_tokenizer
+from headlens.models.tokenizer_loading import follow_file, id_tokenizer, load_tokenizer
 from headlens.models.unembedded_padding import UnembeddedPadding
 from headlens.options import DEMO, Given
 from headlens.unchanged_files import unchanged
@@ -273,10 +273,12 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
                 check_types(name, sorted(key for key, weight in stored.items() if weight.is_integer))
                 check_room(name, sum(weight.numbers for weight in stored.values()), options, device)
             kind, read = checkpoint_settings.class_of(config), _reader(files, config, options, device, stored)
-            (model, missing, unused, notes), tokenizer = read_weights(name, kind, read), load_tokenizer(files)
+            model, missing, unused, notes = read_weights(name, kind, read)
+            by_ids = options.tokenizer == "ids"
+            tokenizer = _id_tokenizer(name, model) if by_ids else load_tokenizer(files)
             checkpoint_settings.check_settings(name, model)
-            stated = {} if tokenizer is None else get_tokenizer_config(place, **files.arguments)
-            if tokenizer is not None and (written_file := files.path("tokenizer.json")) is not None:
+            stated = {} if tokenizer is None or by_ids else get_tokenizer_config(place, **files.arguments)
+            if tokenizer is not None and not by_ids and (written_file := files.path("tokenizer.json")) is not None:
                 notes += follow_file(tokenizer, written_file, stated)
             # The note would stand in every run of the bundled model.
             longest = min(
@@ -311,6 +313,18 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         tuple(notes),
         settings_hash,
     )
+
+
+def _id_tokenizer(name: str, model: PreTrainedModel) -> PreTrainedTokenizerBase:
+    """Returns what reads ids for a model.
+
+    Raises:
+        OptionError: for a model that reads no tokens.
+    """
+    with suppress(NotImplementedError):
+        if isinstance(size := getattr(model.get_input_embeddings(), "num_embeddings", None), int):
+            return id_tokenizer(size)
+    raise OptionError(f"--model-args tokenizer=ids: {name} has no embeddings of tokens.", "Leave it out.")
 
 
 def _reader(
@@ -411,7 +425,8 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.name} has no tokenizer, so it cannot read text.",
-            "Save its tokenizer next to it; image and audio models can only be analysed from Python.",
+            "Save its tokenizer next to it, or give text of ids with --model-args tokenizer=ids; image and audio models "
+            "can only be analysed from Python.",
         )
     if tokens := loaded.unembedded:
         raise ModelError(

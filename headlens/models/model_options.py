@@ -12,6 +12,7 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
 Quantize = Literal["none", "8bit", "4bit"]
 DeviceMap = Literal["none", "auto"]
+TokenizerSource = Literal["checkpoint", "ids"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ class ModelOptions:
         "none",
         "auto: keep what does not fit on the device in the machine's memory or on its disk (accelerate); for commands "
         "that only read.",
+        MODEL,
+        group="model-args",
+    )
+    tokenizer: TokenizerSource = option(
+        "checkpoint",
+        "ids: texts are ids of tokens, numbers with spaces between them, read as they stand; for models without a "
+        "tokenizer.",
         MODEL,
         group="model-args",
     )

@@ -14,7 +14,9 @@ from typing import Any
 
 import transformers
 from tokenizers import AddedToken, Tokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from headlens.errors import ModelError
 from headlens.models.checkpoint_files import CheckpointFiles
@@ -68,6 +70,17 @@ def load_tokenizer(files: CheckpointFiles) -> PreTrainedTokenizerBase | None:
     return tokenizer if not names or any(map(files.path, (*_VOCABULARIES, *names))) else None
 
 
+def id_tokenizer(size: int) -> PreTrainedTokenizerBase:
+    """Returns what reads ids of tokens, numbers with white space between them; it adds none, and has no special ones.
+
+    Args:
+        size: how many ids the model has embeddings for.
+    """
+    backend = Tokenizer(WordLevel({str(number): number for number in range(size)}))
+    backend.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=["input_ids", "attention_mask"])
+
+
 def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[str, Any]) -> list[str]:
     """Gives a tokenizer the parts that its tokenizer.json has, where those of its class are others.
 
@@ -93,7 +106,8 @@ def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[
     made.backend_tokenizer.no_truncation()
     made.backend_tokenizer.no_padding()
     backend, notes = made.backend_tokenizer, _cut_alike(made.backend_tokenizer, content["model"])
-    before = [_cut(made, text) for text in _TRIED]
+    tried = [text for text in _TRIED if _is_read(made, text)]
+    before = [_cut(made, text) for text in tried]
     # The words are read again only where something about them differs: of large vocabularies that takes seconds.
     rest = {**content, "model": _EMPTY, "added_tokens": []}
     parts, changed = Tokenizer.from_str(json.dumps(rest)), []
@@ -108,7 +122,7 @@ def follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, stated: Mapping[
         if _state(part) != _state(getattr(backend, name)) and not (name == "post_processor" and has_languages):
             setattr(backend, name, part)
             changed += [name] if name != "decoder" else []  # which cuts nothing
-    if [_cut(made, text) for text in _TRIED] != before:
+    if [_cut(made, text) for text in tried] != before:
         notes.append(
             f"Text is cut into tokens as the checkpoint's tokenizer.json says; {type(tokenizer).__name__} of "
             f"transformers {transformers.__version__} would use another {' and '.join(changed)}."
@@ -123,6 +137,15 @@ def _cut_alike(backend: Any, written: Mapping[str, Any]) -> list[str]:
     if hasattr(backend.model, "dropout"):
         backend.model.dropout = None
     return [f"tokenizer.json cuts words at random (dropout {dropout:g}), as in training; headlens does not."]
+
+
+def _is_read(tokenizer: Any, text: str) -> bool:
+    """Whether a tokenizer knows all of a text, or has a token for what it does not know."""
+    try:
+        _cut(tokenizer, text)
+    except Exception:  # the package tokenizers has no kinds of its own
+        return False
+    return True
 
 
 def _cut(tokenizer: Any, text: str) -> list[Any]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from headlens.corpora.alignment import known_word
 from headlens.corpora.batches import IGNORED, padded
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence
@@ -135,7 +136,7 @@ class CausalLM(Likelihood):
 
     def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
         """Returns notes where first tokens are not predicted, and where texts are read in windows."""
-        notes = [] if reader.beginning_and_text("a")[0] else [_NO_FIRST]
+        notes = [] if reader.beginning_and_text(known_word(reader.tokenizer))[0] else [_NO_FIRST]
         if longer := traits.get(True, 0):
             verb = "is" if longer == 1 else "are"
             notes.append(
@@ -240,7 +241,7 @@ class LikelihoodChoice(ChoiceTask):
                 "its word masked (Kauf and Ivanova 2023).",
                 *same,
             ]
-        return [*([] if reader.beginning_and_text("a")[0] else [_NO_FIRST]), *same]
+        return [*([] if reader.beginning_and_text(known_word(reader.tokenizer))[0] else [_NO_FIRST]), *same]
 
     def trait(self, prepared: PreparedExample) -> tuple[str, str]:
         """Returns the words that only the right candidate has, and those that only the wrong one has."""

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from headlens.attention.sites import is_decoder_only
+from headlens.corpora.alignment import refused_words
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder
 
@@ -125,7 +126,8 @@ class Reader:
         """Calls the tokenizer for a text or a pair, without its warning about texts longer than the model reads."""
         segments = "token_type_ids" in self.tokenizer.model_input_names
         options = {"return_attention_mask": False, "return_token_type_ids": segments, "verbose": False, **options}
-        encoding: BatchEncoding = self.tokenizer(text, second, **options)
+        with refused_words(self.tokenizer, [text, second]):
+            encoding: BatchEncoding = self.tokenizer(text, second, **options)
         return encoding
 
     def beginning_and_text(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -144,7 +146,9 @@ class Reader:
 
     def target(self, text: str) -> tuple[int, ...]:
         """Returns the token ids of a target text, such as a translation, with the tokenizer's special tokens."""
-        return tuple(self.tokenizer(text_target=text, return_attention_mask=False, verbose=False)["input_ids"])
+        with refused_words(self.tokenizer, [text]):
+            ids = self.tokenizer(text_target=text, return_attention_mask=False, verbose=False)["input_ids"]
+        return tuple(ids)
 
     def fits(self, length: int) -> bool:
         """Whether the model reads `length` tokens at once."""
