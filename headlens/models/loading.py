@@ -425,7 +425,7 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     if loaded.tokenizer is None:
         raise ModelError(
             f"{loaded.name} has no tokenizer, so it cannot read text.",
-            "Save its tokenizer next to it, or give text of ids with --model-args tokenizer=ids; image and audio models "
+            "Save its tokenizer beside it, or give text of ids with --model-args tokenizer=ids; image and audio models "
             "can only be analysed from Python.",
         )
     if tokens := loaded.unembedded:

@@ -191,7 +191,7 @@ def test_no_tokenizer(assert_refused: Callable[..., None], made: Made) -> None:
     damaged(made("judge"), lambda w: w)
     for file in Path("damaged").glob("token*"):
         file.unlink()
-    assert_refused("damaged", *DEV, say=["damaged has no tokenizer", "Save its tokenizer next to it"])
+    assert_refused("damaged", *DEV, say=["damaged has no tokenizer", "Save its tokenizer beside it"])
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_every_command_refuses(headlens: Headlens, model: Path, command: str) ->
 def test_no_tokenizer(headlens: Headlens, model: Path, command: str) -> None:
     for file in model.glob("token*"):
         file.unlink()
-    refuse(headlens, *COMMANDS[command], say=["model has no tokenizer", "Save its tokenizer next to it"])
+    refuse(headlens, *COMMANDS[command], say=["model has no tokenizer", "Save its tokenizer beside it"])
 
 
 def deberta() -> transformers.PreTrainedModel:
