@@ -32,7 +32,7 @@ CORPUS_SOURCE = Option("demo, FILE.conllu|txt, FILE.tsv|csv|jsonl (with --column
 TARGET_FILE = Option("Translations, or the second sentences of pairs, line by line.", CORPUS, "FILE")
 SENTENCE_COLUMN = Option("Column that contains the sentences.", CORPUS, "NAME")
 TARGET_COLUMN = Option("Column that contains the translations, or second sentences.", CORPUS, "NAME", group="data-args")
-SPLIT = Option("Split of a hub data set.", CORPUS, "NAME")
+SPLIT = Option("Split of a hub data set.", CORPUS, "NAME", group="data-args")
 LIMIT = Option("Read only the first N sentences or examples.", CORPUS, "N", at_least=1)
 LONG_SENTENCES = Option(
     "Sentences longer than the model's limit: skip them, or split them into windows between words.",
@@ -51,7 +51,9 @@ FREQUENCY = Option(
     STATISTICS,
     "LIST",
 )
-LEVEL = Option("Units between which attention is measured; syntax and rare words always use words.", STATISTICS)
+LEVEL = Option(
+    "Units between which attention is measured; syntax and rare words always use words.", STATISTICS, group="data-args"
+)
 BATCH_TOKENS = Option("Tokens per batch, padding included.", MODEL, "N", at_least=1)
 BATCH_TOKENS_SHOWN = "2048; on a GPU 16384"  # where the device decides, see `headlens.corpora.batches`
 # Runs that differ in their seed alone are asked the same.

@@ -101,7 +101,7 @@ class HubCorpus(CheckedCorpus):
         with self._datasets_errors("cannot be loaded"):
             splits = _from_file(path, self.split) if path.exists() else self._from_hub()
         if self.split not in splits:
-            advice = f"Choose one with --split: {', '.join(splits)}."
+            advice = f"Choose one with --data-args split: {', '.join(splits)}."
             raise CorpusError(f"there is no split {self.split!r}.", advice, path=self.place)
         return splits[self.split]
 
@@ -159,7 +159,7 @@ def _from_file(path: Path, split: str) -> Mapping[str, Any]:
 
 SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
-# Splits that commands read without `--split`.
+# Splits that commands read without `split`.
 _USUAL_SPLITS = ("test", "train")
 _FEW_FILES = 3  # of a folder, which a message names
 TEXTS = (".txt", ".text", "")
@@ -298,7 +298,7 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
         ("--column", options.column, has_columns, "columns", tables),
         ("--data-args target-column", options.target_column, has_columns, "columns", tables),
         ("--data-args chat", options.chat, has_columns, "columns", tables),
-        ("--split", options.split if given_split else None, has_splits, "splits", data_sets),
+        ("--data-args split", options.split if given_split else None, has_splits, "splits", data_sets),
     ):
         if value is not None and not is_used:
             has = "has" if len(given) == 1 else "have"

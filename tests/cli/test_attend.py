@@ -45,7 +45,10 @@ def test_every_layer_is_drawn(headlens: Headlens, tiny_bert: Path) -> None:
 
 
 def test_word_level_rows_sum_to_one(headlens: Headlens, tiny_bert: Path) -> None:
-    assert headlens("attend", tiny_bert, "--text", TEXT, "--level", "word", "--layer", 1, "--out", "run").code == 0
+    assert (
+        headlens("attend", tiny_bert, "--text", TEXT, "--data-args", "level=word", "--layer", 1, "--out", "run").code
+        == 0
+    )
     maps = load_file("run/attention.safetensors")["1.encoder"]
     labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]["keys"]
     assert labels == ["[CLS]", "The", "children's", "tricycle", "rusted", ".", "[SEP]"]

@@ -98,8 +98,8 @@ CORPORA = {
     "data set outside": Case({}, ["--corpus", "hub:../x", "--column", "a"], ["hub:../x: no such file or folder"]),
     "split": Case(
         {"data/train.jsonl": '{"a": "x"}\n'},
-        ["--corpus", "hub:data", "--column", "a", "--split", "dev"],
-        ["there is no split 'dev'", "--split: train"],
+        ["--corpus", "hub:data", "--column", "a", "--data-args", "split=dev"],
+        ["there is no split 'dev'", "--data-args split: train"],
     ),
 }
 OPTIONS = {
@@ -146,7 +146,9 @@ OPTIONS = {
     "target column of a treebank": Case(
         {"x.conllu": TREE}, ["--corpus", "x.conllu", "--data-args", "target-column=s"], ["x.conllu has no columns."]
     ),
-    "split of no data set": option("--split", "dev", say=["--split dev: demo has no splits.", "only data sets"]),
+    "split of no data set": option(
+        "--data-args", "split=dev", say=["--data-args split dev: demo has no splits.", "only data sets"]
+    ),
     "two targets": Case(
         {"x.tsv": "a\tb\n1\t2\n"},
         ["--corpus", "x.tsv", "--column", "a", "--data-args", "target-column=b", "--target", "x.tsv"],
@@ -164,7 +166,7 @@ VALUES = [
         ["--thresholds", "min-instances=0"],
         ["--device", "tpu"],
         ["--dtype", "int8"],
-        ["--level", "piece"],
+        ["--data-args", "level=piece"],
     ),
     *(
         ["--similarity", "some"],

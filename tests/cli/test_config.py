@@ -46,7 +46,7 @@ def recorded(folder: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, tiny_bert: Path) -> None:
-    options = ["--limit", 40, "--relations", "nsubj,det", "--level", "word", "--no-figures"]
+    options = ["--limit", 40, "--relations", "nsubj,det", "--data-args", "level=word", "--no-figures"]
     first = headlens(
         "classify",
         tiny_bert,
@@ -94,7 +94,7 @@ BAD = {
     "not TOML": ("limit = = 3\n", "options.toml is not valid TOML: Invalid value (at line 1"),
     "wrong kind of value": ('limit = "many"\n', "--limit"),
     "out of range": ("limit = 0\n", "--limit"),
-    "not one of the choices": ('level = "letter"\n', "--level"),
+    "not one of the choices": ('level = "letter"\n', "--data-args level"),
     "a file within": ('config = "other.toml"\n', "no option 'config'"),
 }
 

@@ -102,7 +102,7 @@ def test_these_are_all_commands() -> None:
         [NAME],
         [f"--{NAME}"],
         ["classify", f"--{NAME}"],
-        ["classify", "--level", NAME],
+        ["classify", "--data-args", f"level={NAME}"],
         ["classify", "--config", FILES["txt"]],
         ["classify", "--config", f"{FILES['toml']}:{NAME}x"],
         ["classify", "--resume", NAME],

@@ -302,7 +302,7 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
 def test_parts_of_a_learned_mask_by_importance(run: Headlens, keeps: tuple[float, ...]) -> None:
     """In every text, a share of its positions, as the same command says for a model on a task."""
     learned = "learned/masks/penalty-0.1"
-    few = ("--data-args", "longest=20", "--unstructured", *ONE)
+    few = ("--data-args", "longest=20", "--law", "structured=false", *ONE)
     assert run("--lambdas", 0.1, *few, command="train-dam", out="learned").code == 0
     shown = ",".join(map(str, keeps))
     options = (

@@ -83,7 +83,7 @@ def test_parts_add_up_to_the_whole(
     [
         ([0, 1], (), "--merge: the part 3/3 is missing."),
         ([0, 1, 1], (), "are the same part."),
-        ([0, 1, 2], ("--level", "word"), "was run with different options: level was 'token' and is 'word'."),
+        ([0, 1, 2], ("--data-args", "level=word"), "was run with different options: level was 'token' and is 'word'."),
         ([0, 1, 2], ("--stability", 3), "was run with different options: stability was 0 and is 3."),
     ],
 )

@@ -169,15 +169,15 @@ def test_each_mask_without_the_diagonal_too(run: Headlens, headlens: Headlens, r
         assert np.isnan(own["diagonal_delta"])
         assert not AttentionMask.load(f"run/{row['mask']}").block(9).diagonal(dim1=2, dim2=3).any()
     assert "With the diagonal and without it" in Path("run/results.md").read_text(encoding="utf-8")
-    assert run("--no-diagonal", *few, out="alone").code == 0
+    assert run("--law", "diagonal=false", *few, out="alone").code == 0
     alone = pd.read_csv("alone/sweep.csv").set_index("run")
     for name in runs:
         assert alone.loc[name, "value"] == sweep.loc[f"{name}-no-diagonal", "value"]
         assert alone.loc[name, "sparsity"] == sweep.loc[f"{name}-no-diagonal", "sparsity"]
     assert headlens("report", "run").code == 0
-    refused = run("--controls", "--no-diagonal", out="none")
+    refused = run("--controls", "--law", "diagonal=false", out="none")
     assert refused.code == 2
-    assert "--controls learns masks both with and without the diagonal.\nLeave --no-diagonal out." in refused.err
+    assert "--controls learns masks both with and without the diagonal.\nLeave --law diagonal=false out." in refused.err
 
 
 def test_where_the_mask_alone_is_trained_the_model_is_its_own_comparison(run: Headlens) -> None:
@@ -211,7 +211,7 @@ def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
 @pytest.mark.slow
 def test_no_diagonal_in_some_layers_alone(run: Headlens, headlens: Headlens) -> None:
     """The file leaves the others as they are, and is what the metrics were measured under."""
-    assert run("--layers", "last:1", "--no-diagonal", "--lambdas", "0.1", "--no-figures").code == 0
+    assert run("--layers", "last:1", "--law", "diagonal=false", "--lambdas", "0.1", "--no-figures").code == 0
     row = pd.read_csv("run/sweep.csv").iloc[-1]
     mask = AttentionMask.load(f"run/{row['mask']}")
     for n in (5, 40):
@@ -265,7 +265,7 @@ def test_penalties_that_differ_little_are_runs_of_their_own(run: Headlens) -> No
 @pytest.mark.slow
 def test_masks_that_are_drawn_while_the_model_is_measured(run: Headlens) -> None:
     """Beside the same training measured under its final mask; the same numbers again."""
-    more = ("--lambdas", "0", "--unstructured", "--no-figures", "--learning-rate", 2e-3)
+    more = ("--lambdas", "0", "--law", "structured=false", "--no-figures", "--learning-rate", 2e-3)
     done = run("--law", "noise=always", *more, out="noisy")
     assert "under masks that are resampled for every batch" in " ".join(done.out.split())
     for name in ("again", "plain"):
@@ -293,7 +293,7 @@ def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) 
 
 @pytest.mark.slow
 def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
-    assert run("--no-figures", "--no-diagonal").code == 0
+    assert run("--no-figures", "--law", "diagonal=false").code == 0
     last = pd.read_csv("run/sweep.csv").iloc[-1]
     mask = ("--mask", f"run/{last['mask']}", "--no-figures", "--replicates", 50)
     done = headlens(
@@ -316,7 +316,7 @@ def test_masks_for_more_than_the_model_reads(run: Headlens) -> None:
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
     assert (
         run(
-            "--law", "straight-through=false,final-temperature=0.5", "--unstructured", "--no-diagonal", "--no-figures"
+            "--law", "straight-through=false,final-temperature=0.5,structured=false,diagonal=false", "--no-figures"
         ).code
         == 0
     )
@@ -419,7 +419,7 @@ def test_next_sentences_go_with_text_alone(headlens: Headlens) -> None:
 
 
 def test_heads_of_which_nothing_is_left_are_told(run: Headlens) -> None:
-    done = run("--lambdas", "1000", "--law", "mask-learning-rate=5", "--unstructured")
+    done = run("--lambdas", "1000", "--law", "mask-learning-rate=5,structured=false")
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
     assert re.search(

@@ -105,7 +105,7 @@ def test_what_save_to_disk_wrote(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "split", "message"),
     [
-        ("sentence", "test", r"set: there is no split 'test'\.\nChoose one with --split: train\."),
+        ("sentence", "test", r"set: there is no split 'test'\.\nChoose one with --data-args split: train\."),
         ("x", "train", r"set:1: there is no column 'x'\.\nColumns: sentence, t\.en, t\.de, n\."),
         ("n", "train", r"set:1: 'n' holds int, not text\."),
     ],

@@ -80,11 +80,11 @@ def test_table_options(tmp_path: Path) -> None:
     assert opened(str(tmp_path / "a.tsv"), options) == TableCorpus(str(tmp_path / "a.tsv"), "s", "t")
 
 
-@pytest.mark.parametrize("option", ["--column", "--data-args target-column", "--split"])
+@pytest.mark.parametrize("option", ["--column", "--data-args target-column", "--data-args split"])
 @pytest.mark.parametrize("specs", [("demo",), ("a.conllu",), ("a.txt.gz", None), ("train.en", "train.de")])
 def test_what_no_corpus_has_is_refused(option: str, specs: tuple[str | None, ...]) -> None:
     options = CorpusOptions(**{option.rsplit(maxsplit=1)[-1].removeprefix("--").replace("-", "_"): "dev"})
-    parts = "splits" if option == "--split" else "columns"
+    parts = "splits" if option == "--data-args split" else "columns"
     named = " and ".join(spec for spec in specs if spec)
     with pytest.raises(OptionError) as caught:
         refuse_unused(options, *specs)
@@ -106,7 +106,7 @@ def test_a_split_of_a_table_is_none() -> None:
     options = CorpusOptions(column="s", split="dev")
     refuse_unused(options, "hub:a/b")
     refuse_unused(options, "a.parquet")
-    with pytest.raises(OptionError, match=r"--split dev: a\.csv has no splits"):
+    with pytest.raises(OptionError, match=r"--data-args split dev: a\.csv has no splits"):
         refuse_unused(options, "a.csv")
 
 

@@ -435,7 +435,7 @@ def test_data_sets_in_folders_and_files(tmp_path: Path) -> None:
         assert found == [TextExample("1", ("A", "B"), 2)]
         assert counts.unlabelled == 1
     with pytest.raises(
-        CorpusError, match=r"there is no split 'validation_matched'.\nChoose one with --split: validation"
+        CorpusError, match=r"there is no split 'validation_matched'.\nChoose one with --data-args split: validation"
     ):
         read("mnli", tmp_path / "set")
     rows.assign(label=[2, 9]).to_parquet(tmp_path / "wrong.parquet")

@@ -114,7 +114,7 @@ def sorted_arguments(values: Mapping[str, Any]) -> AttendRequest:
     return build(AttendRequest, values)
 
 
-_FIRST = ("text", "target_text", "without", "mask", "stack", "layer", "head", "level", "device")
+_FIRST = ("text", "target_text", "without", "mask", "stack", "layer", "head", "device")
 COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend", make=sorted_arguments, first=_FIRST)
 
 

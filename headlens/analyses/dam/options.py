@@ -29,10 +29,11 @@ class DamOptions:
 
     structured: bool = option(
         True,
-        "One parameter per offset, or with --unstructured one per pair of positions; structured masks leave the first "
+        "One parameter per offset, or one per pair of positions (structured=false); structured masks leave the first "
         "and last token open.",
         _PANEL,
-        flags=("--structured/--unstructured",),
+        group="law",
+        replaces={"structured": "--law structured=true", "unstructured": "--law structured=false"},
     )
     per_layer: bool = option(
         False,
@@ -52,7 +53,13 @@ class DamOptions:
         group="law",
     )
     strength: float = option(1e4, "Constant c of the additive form.", _PANEL, group="law", metavar="NUMBER")
-    diagonal: bool = option(True, "Whether a token may attend to itself.", _PANEL, flags=("--diagonal/--no-diagonal",))
+    diagonal: bool = option(
+        True,
+        "Whether a token may attend to itself.",
+        _PANEL,
+        group="law",
+        replaces={"no-diagonal": "--law diagonal=false"},
+    )
     controls: bool = option(
         False,
         "Also learn each mask without the diagonal, and compare the two.",
@@ -143,7 +150,9 @@ class DamRequest(Checked):
 
         self.dam.learning()
         if self.dam.controls and not self.dam.diagonal:
-            raise OptionError("--controls learns masks both with and without the diagonal.", "Leave --no-diagonal out.")
+            raise OptionError(
+                "--controls learns masks both with and without the diagonal.", "Leave --law diagonal=false out."
+            )
         if not self.lambdas:
             raise OptionError("No penalty was given.", "Name some with --lambdas.")
         if is_new(self.model) and self.training_set.data.task != "mlm":
@@ -165,6 +174,6 @@ COMMAND = CommandOptions(
     "run_dam",
     first=(
         *("task", "data", "text", "label", "dev_data", "corpus", "lambdas"),
-        *("structured", "epochs", "learning_rate"),
+        *("epochs", "learning_rate"),
     ),
 )
