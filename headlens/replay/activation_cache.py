@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from headlens.attention.interface import additive
 from headlens.attention.normalizers import unknown_arguments
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError, UnsupportedModelError
+from headlens.replay.nested_tensors import now
 
 Forward = Callable[..., Any]
 Arguments = tuple[Any, ...]
@@ -29,6 +30,7 @@ class ModuleCall:
         attends: whether it is the call of the attention function.
         output: what may stand in for the call, if anything; of attention the head outputs, (rows, query, heads, d).
         even: head outputs with even attention, (rows, query, heads, d); None where nobody needs them.
+        qkv: query, key and value of an attention call, as it got them; None where nobody needs them.
         given: where the tensor lay that it got first; 0 if it got none of (rows, positions, numbers).
         made: where the tensor lay that came out of a projection.
     """
@@ -38,6 +40,7 @@ class ModuleCall:
     attends: bool = False
     output: Any = None
     even: Tensor | None = None
+    qkv: tuple[Tensor, Tensor, Tensor] | None = None
     given: int = 0
     made: int = -1
 
@@ -85,10 +88,19 @@ class ActivationCache:
         self._let_go(first + 1, record.stop)
         return output
 
-    def attended(self, module: nn.Module, output: Tensor, even: Tensor | None, made_of: tuple[Tensor, Tensor]) -> None:
-        """Write an attention call down, with its key and value."""
-        self.made_of = (made_of[0].data_ptr(), made_of[1].data_ptr())
-        self.records.append(ModuleCall(module, len(self.records) + 1, attends=True, output=output, even=even))
+    def attended(
+        self,
+        module: nn.Module,
+        output: Tensor,
+        even: Tensor | None,
+        qkv: tuple[Tensor, Tensor, Tensor],
+        *,
+        keep: bool = False,
+    ) -> None:
+        """Write an attention call down, with its query, key and value where they are to be kept."""
+        self.made_of = (qkv[1].data_ptr(), qkv[2].data_ptr())
+        kept = qkv if keep else None
+        self.records.append(ModuleCall(module, len(self.records) + 1, attends=True, output=output, even=even, qkv=kept))
 
     def finish(self, sites: Sequence[Site], modules: Mapping[Site, nn.Module]) -> dict[Site, ModuleCall]:
         """The calls by site, in the order of the sites, once the pass is over.
@@ -214,6 +226,15 @@ def _plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks
 
 
+class HeldOutputs(Protocol):
+    """What attention calls give in a pass along a direct path, see `headlens.replay.direct_path`."""
+
+    receiver: int | None
+
+    def held(self, number: int) -> Tensor | None:
+        """What the call of this number gives instead of what it would compute; None for one that is computed."""
+
+
 @dataclass(eq=False)
 class PartialForward:
     """Follows a pass over repeated inputs up to one attention call, and leaves the model alone after it.
@@ -226,6 +247,7 @@ class PartialForward:
         check: called with what the model made of them, in the same shape.
         fit: brings what the intact pass gave to the rows of this one.
         arrives: what the model itself makes of head outputs on their way to the output projection.
+        path: what is held at its intact value later; None to compute everything.
     """
 
     records: list[ModuleCall]
@@ -235,6 +257,7 @@ class PartialForward:
     check: Callable[[Tensor], None]
     fit: Callable[[Any], Any]
     arrives: Callable[[Tensor], Tensor]
+    path: HeldOutputs | None = None
 
     def __post_init__(self) -> None:
         # Attention calls that are left out and to come, and all positions of the last layer's input once it runs for
@@ -275,9 +298,18 @@ class PartialForward:
             self._at += 1
             return self.outputs
         self._left -= 1
+        self.depth += 1
+        if self.path is not None:
+            held = self.path.held(self.depth)
+            return None if held is None else now(self.fit(held))
         if self._all is None or self.shortcut is None:
             return None
         return self.shortcut.attend(query, self._all, mask, kwargs)
+
+    @property
+    def receives(self) -> bool:
+        """Whether the attention call under way is that of the receiver of a direct path."""
+        return self.path is not None and self.reached and self.depth == self.path.receiver
 
     def finish(self) -> None:
         """Raise SelfCheckError if the outputs were not asked for, or never seen again."""

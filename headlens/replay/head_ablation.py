@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -26,8 +26,9 @@ from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.memory import is_out_of_memory
 from headlens.replay.activation_cache import ActivationCache, ClsOnlyLayer, ModuleCall, PartialForward
+from headlens.replay.direct_path import DirectPath, PathEnds, Receiver, senders
 from headlens.replay.modes import Mode
-from headlens.replay.nested_tensors import LazyTensor, part, repeated, rows_of, tensors
+from headlens.replay.nested_tensors import LazyTensor, now, part, repeated, rows_of, tensors
 from headlens.replay.replacement import check_means, check_removed, evenly, replaced
 from headlens.weights.shared_layer_masks import depth_mask
 
@@ -64,9 +65,11 @@ class Replay(ReversibleContext):
     Args:
         model: in evaluation mode.
         mode: what a head's output is replaced by: `zero`, nothing; `mean`, its mean over a corpus; `uniform`, the mean
-            of the values its queries may look at, as from even attention; `resample`, `counterfactual` and `optimal`,
-            what `instead_of` was given. `keep-only` removes all heads of a layer but one.
+            of the values its queries may look at, as from even attention; those of `headlens.replay.modes.BY_BATCH`,
+            what `instead_of` was given, with `path` along the direct path alone: all other heads give what they gave,
+            the layers between are computed. `keep-only` removes all heads of a layer but one.
         means: for the mode `mean`, (heads, d) by site, as `HeadMeans` gives them.
+        receiver: for the mode `path`, the head that gets the changed output; None for the outputs of the model.
         tokens: rows times positions of one pass, though a single head's batch may be larger; None for what suits the
             device.
 
@@ -82,10 +85,13 @@ class Replay(ReversibleContext):
         means: Mapping[Site, Tensor] | None = None,
         *,
         tokens: int | None = None,
+        receiver: Receiver | None = None,
     ) -> None:
         self.model = model
         self.mode: Mode = mode
         self.sites = find_sites(model)
+        self.receiver = receiver
+        self.receiving = None if receiver is None else site_of(receiver.head, self.sites)
         self.tokens = tokens or TOKENS.get(model.device.type, TOKENS["other"])
         check_means(mode, means, self.sites)
         self._means = means or {}
@@ -201,6 +207,9 @@ class Replay(ReversibleContext):
                 self._silent.skip_to(tape.depth)
             if (given := tape.attend(module, query, attention_mask, kwargs)) is not None:
                 return given, None
+            if tape.receives:
+                assert isinstance(tape.path, DirectPath)
+                query, key, value = tape.path.inputs((query, key, value), tape.fit)
         mask = attention_mask
         if self.edits:
             context = self._context(module, turn, (query, key, value))
@@ -214,7 +223,12 @@ class Replay(ReversibleContext):
         if isinstance(tape, ActivationCache):
             uniform = self.mode == "uniform"
             even = evenly(self.kernel, module, (query, key, value), mask, kwargs) if uniform else None
-            tape.attended(module, output, even, (key, value))
+            receiving = self.receiving is not None and module is self.modules[self.receiving]
+            tape.attended(module, output, even, (query, key, value), keep=receiving)
+        elif tape.receives:
+            assert isinstance(tape.path, DirectPath)
+            tape.path.received.append(output)
+            raise PathEnds
         # No weights, as they would be kept with the layer's outputs.
         return output, None
 
@@ -229,13 +243,26 @@ class Replay(ReversibleContext):
         sites = intact.sites
         if self._only_first is None:
             # An edit wants to see all queries of a layer.
-            self._only_first = False if self.edits else intact.only_first_position()
+            whole = bool(self.edits) or self.mode == "path"  # and so does a path
+            self._only_first = False if whole else intact.only_first_position()
         if self._only_first:
             intact.shortcut = ClsOnlyLayer.of(intact.recording)
         for site in [s for s in sites if s not in self._checked] or [sites[self._batches % len(sites)]]:
             intact.check(site)
             self._checked.add(site)
         self._batches += 1
+
+
+def site_of(head: Head, sites: Sequence[Site]) -> Site:
+    """Returns the site that a head is of.
+
+    Raises:
+        OptionError: if the model has no such head.
+    """
+    for site in sites:
+        if head in site.heads:
+            return site
+    raise OptionError(f"There is no head {head}.", f"The layers are {', '.join(map(str, sites))}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,6 +316,8 @@ class BaselinePass:
             SelfCheckError: if something else was taken out, or too much computed again.
         """
         known = [h for s in self.sites for h in s.heads]
+        if self._replay.mode == "path":
+            known = senders(known, self._replay.receiver)
         ablated = known if heads is None else heads
         for head in ablated:
             if head not in known:
@@ -334,8 +363,9 @@ class BaselinePass:
         """
         rows = self.recording.rows
         fit = partial(part, first=0, stop=examples * (rows // self._rows), rows=rows)
+        path = DirectPath(self.recording.calls) if self._replay.mode == "path" else None
         inputs, expected = (part(v, 0, examples, self._rows) for v in (self._inputs, self.outputs))
-        outputs = self._play(site, inputs, fit(self._calls[site].output), _nothing, fit)
+        outputs = self._play(site, inputs, fit(self._calls[site].output), _nothing, fit, path)
         for ours, theirs, largest in zip(tensors(outputs), tensors(expected), self._replay.largest, strict=True):
             if ours.shape != theirs.shape or not close(ours, theirs, largest):
                 raise SelfCheckError(
@@ -349,7 +379,24 @@ class BaselinePass:
         outputs = self._replay.changed(site, self._calls[site], places)
         check = partial(check_removed, heads=places, mode=self._replay.mode)
         fit = partial(repeated, times=len(heads), rows=self.recording.rows, copy=LazyTensor.repeat_of)
-        return self._play(site, repeated(self._inputs, len(heads), self._rows), outputs, check, fit)
+        inputs = repeated(self._inputs, len(heads), self._rows)
+        if self._replay.mode != "path":
+            return self._play(site, inputs, outputs, check, fit)
+        if (receiver := self._replay.receiver) is None:
+            return self._play(site, inputs, outputs, check, fit, DirectPath(self.recording.calls))
+        # What the receiver gives of the changed input, and then the model with that.
+        to = self._replay.receiving
+        assert to is not None
+        path = DirectPath(self.recording.calls, self._order(to), receiver.parts)
+        self._play(site, inputs, outputs, check, fit, path)
+        place = to.heads.index(receiver.head)
+        given = now(fit(self._calls[to].output)).clone()
+        given[:, :, place] = path.received[0][:, :, place]
+        return self._play(to, inputs, given, _nothing, fit)
+
+    def _order(self, site: Site) -> int:
+        """Number of a site's call among those of attention."""
+        return self.recording.calls.index(self._calls[site])
 
     def _play(
         self,
@@ -358,13 +405,16 @@ class BaselinePass:
         outputs: Tensor,
         check: Callable[[Tensor], None],
         fit: Callable[[Any], Any],
+        path: DirectPath | None = None,
     ) -> Any:
         """The model's outputs from a pass that starts with the head outputs of a site, see `PartialForward`."""
         start, arrives = self._calls[site].stop - 1, partial(self._replay.arriving, site)
-        playing = PartialForward(self.recording.records, self.shortcut, start, outputs, check, fit, arrives)
-        result = self._replay.run_with(playing, inputs)
+        playing = PartialForward(self.recording.records, self.shortcut, start, outputs, check, fit, arrives, path)
+        result = None
+        with suppress(PathEnds):
+            result = self._replay.run_with(playing, inputs)
+            FiniteValues(self._replay.model).check(result)
         playing.finish()
-        FiniteValues(self._replay.model).check(result)
         return result
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-ReplacementMode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "optimal"]
-Mode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "optimal", "keep-only"]
+ReplacementMode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "path", "denoise", "optimal"]
+Mode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "path", "denoise", "optimal", "keep-only"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 # What stands in the place of a head's output is given batch by batch.
-BY_BATCH: tuple[Mode, ...] = ("resample", "counterfactual", "optimal")
+BY_BATCH: tuple[Mode, ...] = ("resample", "counterfactual", "path", "denoise", "optimal")
+# Those that need changed texts; `denoise` puts outputs on the original into the changed text, the others the reverse.
+WITH_PAIRS: tuple[Mode, ...] = ("counterfactual", "path", "denoise")
