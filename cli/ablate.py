@@ -33,6 +33,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         best_alone,
         findings_of,
         most_damage,
+        most_restored,
         one_row_for_orders,
         without,
     )
@@ -50,8 +51,8 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     data = run.models[0]["data"]
     screen.table(f"All heads, {counted(data['examples'], 'example')} of {data['name']}", intact)
     for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
-        alone = mode == "keep-only"
-        chosen = best_alone(group) if alone else most_damage(group, 8)
+        alone, denoises = mode == "keep-only", mode == "denoise"
+        chosen = best_alone(group) if alone else most_restored(group, 8) if denoises else most_damage(group, 8)
         digits = digits_of(chosen[["value", "baseline"]], least=4)
         rows = [
             {
@@ -61,12 +62,15 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
                 "95 % CI": bounds(row, digits),
                 "p": f"{row['p_value']:.3g}",
                 "p (Holm)": f"{row['p_holm']:.3g}",
+                **({"restored": f"{row['restored']:.0%}"} if denoises else {}),
                 "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
             for row in chosen.to_dict("records")
         ]
         title = "Best head of each layer when it is the only one kept"
-        title = title if alone else f"Largest losses {without(str(mode))} a head ({mode!s} ablation)"
+        what, how = ("gains", "denoising") if denoises else ("losses", f"{mode!s} ablation")
+        how = f"path patching to {group['receiver'].iloc[0]}" if mode == "path" else how
+        title = title if alone else f"Largest {what} {without(str(mode))} a head ({how})"
         if rows:
             # Of heads that make no difference some come first, too.
             unclear = not alone and not (chosen["p_holm"] < _LEVEL).any()
@@ -100,6 +104,9 @@ def following(run: Any, request: Any) -> str | None:
     """Cutting out the largest set of heads that is not needed, or pruning while the task is learned."""
     if len(request.models) > 1 or request.mask.mask is not None:
         return None  # `prune` and `compact` take one model, without a mask
+    if request.options.mode in ("path", "denoise"):
+        # What is not shown to be needed by them may still be needed.
+        return next_step("ablate", request, request.models[0])
     if "pruning" not in run.tables:
         task = str(run.tables["ablation"]["task"].iloc[0])
         if task.startswith("translation") and request.data.columns:

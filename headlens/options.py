@@ -110,7 +110,7 @@ GROUPS = {
     "mask-rules": Option("Where a mask applies, what of it is kept, and controls", MASK),
     "data-args": Option("How texts and examples are read", CORPUS),
     "model-args": Option("How the model is loaded", MODEL),
-    "strategy-args": Option("How the strategies choose heads", PRUNING),
+    "strategy-args": Option("Settings of single modes and strategies", PRUNING),
     "methods": Option("Settings of single methods", "Graphs"),
     "projections": Option("How queries and keys are projected", "Projections"),
     "trust": Option(

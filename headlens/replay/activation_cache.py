@@ -18,6 +18,7 @@ from headlens.replay.nested_tensors import now
 Forward = Callable[..., Any]
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
+Inputs = tuple[Tensor, Tensor, Tensor]  # of an attention call: query, key and value
 
 
 @dataclass(eq=False)
@@ -40,7 +41,7 @@ class ModuleCall:
     attends: bool = False
     output: Any = None
     even: Tensor | None = None
-    qkv: tuple[Tensor, Tensor, Tensor] | None = None
+    qkv: Inputs | None = None
     given: int = 0
     made: int = -1
 
@@ -93,7 +94,7 @@ class ActivationCache:
         module: nn.Module,
         output: Tensor,
         even: Tensor | None,
-        qkv: tuple[Tensor, Tensor, Tensor],
+        qkv: Inputs,
         *,
         keep: bool = False,
     ) -> None:
@@ -229,10 +230,18 @@ def _plain(module: nn.Module) -> TypeGuard[nn.Linear]:
 class HeldOutputs(Protocol):
     """What attention calls give in a pass along a direct path, see `headlens.replay.direct_path`."""
 
-    receiver: int | None
+    @property
+    def receiver(self) -> int | None:
+        """Number of the call that is computed; None if none is."""
 
     def held(self, number: int) -> Tensor | None:
         """What the call of this number gives instead of what it would compute; None for one that is computed."""
+
+    def inputs(self, qkv: Inputs, fit: Callable[[Any], Any]) -> Inputs:
+        """Query, key and value of the receiver's call, with the intact ones where its changed input is not for them."""
+
+    def receive(self, output: Tensor) -> None:
+        """Takes what the receiver's site gives, and ends the pass."""
 
 
 @dataclass(eq=False)
@@ -307,9 +316,10 @@ class PartialForward:
         return self.shortcut.attend(query, self._all, mask, kwargs)
 
     @property
-    def receives(self) -> bool:
-        """Whether the attention call under way is that of the receiver of a direct path."""
-        return self.path is not None and self.reached and self.depth == self.path.receiver
+    def receiving(self) -> HeldOutputs | None:
+        """The direct path whose receiver's attention call is under way; None if it is another call."""
+        path = self.path
+        return path if path is not None and self.reached and self.depth == path.receiver else None
 
     def finish(self) -> None:
         """Raise SelfCheckError if the outputs were not asked for, or never seen again."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 from headlens.heads import Head
-from headlens.replay.activation_cache import ModuleCall
+from headlens.replay.activation_cache import Inputs, ModuleCall
 
 _PARTS = "qkv"
 
@@ -94,7 +94,16 @@ class DirectPath:
         """What a later attention call gives instead of what it would compute; None for the receiver's."""
         return None if number == self.receiver else self.calls[number].output
 
-    def inputs(self, qkv: tuple[Tensor, Tensor, Tensor], fit: Callable[[Any], Any]) -> tuple[Tensor, Tensor, Tensor]:
+    def receive(self, output: Tensor) -> None:
+        """Takes what the receiver's site gives.
+
+        Raises:
+            PathEnds: always, as nothing behind it is asked for.
+        """
+        self.received.append(output)
+        raise PathEnds
+
+    def inputs(self, qkv: Inputs, fit: Callable[[Any], Any]) -> Inputs:
         """Query, key and value of the receiver's call, with the intact ones where its changed input is not for them."""
         assert self.receiver is not None
         intact = self.calls[self.receiver].qkv

@@ -207,9 +207,8 @@ class Replay(ReversibleContext):
                 self._silent.skip_to(tape.depth)
             if (given := tape.attend(module, query, attention_mask, kwargs)) is not None:
                 return given, None
-            if tape.receives:
-                assert isinstance(tape.path, DirectPath)
-                query, key, value = tape.path.inputs((query, key, value), tape.fit)
+            if (path := tape.receiving) is not None:
+                query, key, value = path.inputs((query, key, value), tape.fit)
         mask = attention_mask
         if self.edits:
             context = self._context(module, turn, (query, key, value))
@@ -225,10 +224,8 @@ class Replay(ReversibleContext):
             even = evenly(self.kernel, module, (query, key, value), mask, kwargs) if uniform else None
             receiving = self.receiving is not None and module is self.modules[self.receiving]
             tape.attended(module, output, even, (query, key, value), keep=receiving)
-        elif tape.receives:
-            assert isinstance(tape.path, DirectPath)
-            tape.path.received.append(output)
-            raise PathEnds
+        elif (path := tape.receiving) is not None:
+            path.receive(output)
         # No weights, as they would be kept with the layer's outputs.
         return output, None
 

@@ -32,7 +32,7 @@ ABLATION = TableSchema(
             number(
                 "on_changed",
                 "The metric of all heads on the changed texts of `--pairs`, against the answers of the data; for the "
-                "mode `counterfactual`.",
+                "modes `counterfactual` and `path`.",
                 "of the metric",
             ),
             number(
@@ -42,6 +42,30 @@ ABLATION = TableSchema(
                 "do not.",
             ),
             group="counterfactual",
+        ),
+        *optional(
+            number(
+                "on_original",
+                "The metric of all heads on the texts of the data; for the mode `denoise`, whose `baseline` is that on "
+                "the changed texts.",
+                "of the metric",
+            ),
+            number(
+                "restored",
+                "The share (value − baseline) / (on_original − baseline): 1 where the head's output on the original "
+                "text restores all that the changed text takes away, 0 where it restores nothing; empty where the "
+                "texts do not differ.",
+            ),
+            group="denoise",
+        ),
+        *optional(
+            word(
+                "receiver",
+                "For the mode `path`, what gets the changed output: `outputs`, what the model gives, or a head, with "
+                "the letters of its queries, keys or values where these alone do. Other heads give what they gave "
+                "without the change; MLPs and norms are computed anew.",
+            ),
+            group="path",
         ),
     ),
     ("model", "mode", "stack", "layer", "head"),

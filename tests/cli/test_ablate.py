@@ -22,7 +22,7 @@ from tiers import rest_slow, rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.options import STRATEGIES
-from headlens.replay.modes import ReplacementMode
+from headlens.replay.modes import WITH_PAIRS, ReplacementMode
 from headlens.statistics.grid_smoothness import morans_i
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.skill import Skill
@@ -160,8 +160,8 @@ def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     assert strategy in done.out
 
 
-# `counterfactual` asks for more texts, see `test_heads_on_changed_texts`.
-ALONE = tuple(mode for mode in get_args(ReplacementMode) if mode != "counterfactual")
+# The others ask for more texts, see `test_heads_on_changed_texts`.
+ALONE = tuple(mode for mode in get_args(ReplacementMode) if mode not in WITH_PAIRS)
 
 
 @pytest.mark.parametrize("mode", rest_slow(ALONE, ("uniform",)))
@@ -625,12 +625,7 @@ def test_what_takes_long_is_told_before(run: Callable[..., Any], monkeypatch: py
 
 
 def test_heads_on_changed_texts(run: Callable[..., Any]) -> None:
-    """Words stand the other way round, which are as many tokens."""
-    rows = [line.split("\t") for line in table().splitlines()]
-    text = rows[0].index("sentence")
-    for row in rows[1:]:
-        row[text] = " ".join(reversed(row[text].split()))
-    Path("changed.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    reversed_words()
     done = run("--mode", "counterfactual", "--pairs", "changed.tsv")
     assert done.code == 0, done.err
     assert "head outputs on the changed text stand in" in " ".join(done.out.split())
@@ -639,11 +634,69 @@ def test_heads_on_changed_texts(run: Callable[..., Any]) -> None:
     way = found["baseline"] - found["on_changed"]
     expected = ((found["value"] - found["on_changed"]) / way).where(way != 0)
     assert found["kept"].tolist() == pytest.approx(expected.tolist(), nan_ok=True)
-    Path("short.tsv").write_text("".join("\t".join(row) + "\n" for row in rows[:-1]), encoding="utf-8")
+    lines = Path("changed.tsv").read_text(encoding="utf-8").splitlines(keepends=True)
+    Path("short.tsv").write_text("".join(lines[:-1]), encoding="utf-8")
     refused = run("--mode", "counterfactual", "--pairs", "short.tsv", "--overwrite")
     assert (refused.code, "--pairs has" in refused.err) == (2, True)
     assert run("--mode", "counterfactual", "--overwrite").code == 2
     assert run("--pairs", "changed.tsv", "--overwrite").code == 2
+
+
+def reversed_words() -> None:
+    """Writes changed.tsv, in which words stand the other way round, which are as many tokens."""
+    rows = [line.split("\t") for line in table().splitlines()]
+    text = rows[0].index("sentence")
+    for row in rows[1:]:
+        row[text] = " ".join(reversed(row[text].split()))
+    Path("changed.tsv").write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def test_what_original_outputs_restore(run: Callable[..., Any]) -> None:
+    """Denoising starts where all heads are on the changed texts, which is where noising would end."""
+    reversed_words()
+    pairs = ("--pairs", "changed.tsv", "--no-figures")
+    assert run("--mode", "counterfactual", *pairs).code == 0
+    noised = pd.read_csv("run/ablation.csv")
+    done = run("--mode", "denoise", *pairs, "--overwrite")
+    assert done.code == 0, done.err
+    found = pd.read_csv("run/ablation.csv")
+    assert found["baseline"].tolist() == pytest.approx(noised["on_changed"].tolist())
+    assert found["on_original"].tolist() == pytest.approx(noised["baseline"].tolist())
+    assert found["delta"].tolist() == pytest.approx((found["value"] - found["baseline"]).tolist())
+    assert found["verdict"].isna().all()
+    facts = json.loads(Path("run/run.json").read_text())["models"][0]["evaluation"]
+    assert facts[found["metric"][0]]["value"] == pytest.approx(found["on_original"][0]), "that of the texts of the data"
+    refused = run("--mode", "denoise", *pairs, "--overwrite", "--prune", "1")
+    assert (refused.code, "which --mode denoise does not measure" in refused.err) == (2, True)
+
+
+def test_direct_paths(run: Callable[..., Any]) -> None:
+    """Heads of the last layer have no other way to the outputs; those before it lead to a head of that layer."""
+    reversed_words()
+    pairs = ("--pairs", "changed.tsv", "--no-figures", "--overwrite")
+    assert run("--mode", "counterfactual", *pairs).code == 0
+    everywhere = pd.read_csv("run/ablation.csv")
+    done = run("--mode", "path", *pairs)
+    assert done.code == 0, done.err
+    direct = pd.read_csv("run/ablation.csv")
+    assert set(direct["receiver"]) == {"outputs"}
+    last = direct["layer"] == direct["layer"].max()
+    assert direct[last]["value"].tolist() == pytest.approx(everywhere[last]["value"].tolist())
+    to = f"encoder.{direct['layer'].max()}.1"
+    done = run("--mode", "path", *pairs, "--strategy-args", f"receiver={to}.v")
+    assert done.code == 0, done.err
+    assert "the other heads give what they gave" in " ".join(done.out.split())
+    found = pd.read_csv("run/ablation.csv")
+    assert (set(found["receiver"]), set(found["layer"])) == ({f"{to}.v"}, set(direct[~last]["layer"]))
+    for receiver, said in (
+        ("encoder.9.0", "There is no head encoder.9.0"),
+        ("encoder.0.0", "No head has a direct path to encoder.0.0"),
+        ("encoder.1.0.z", "is not the name of a receiver"),
+    ):
+        refused = run("--mode", "path", *pairs, "--strategy-args", f"receiver={receiver}")
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    refused = run("--strategy-args", "receiver=encoder.1.0", "--overwrite")
+    assert (refused.code, "is for --mode path" in refused.err) == (2, True)
 
 
 def test_the_head_of_a_classifier_is_said_to_be_unused_by_embeddings(headlens: Headlens, judge: str) -> None:

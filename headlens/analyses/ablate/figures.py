@@ -58,9 +58,12 @@ _REPLACED = {
     "uniform": "with uniform attention in each head",
     "resample": "with each head's output on another example",
     "counterfactual": "with each head's output on the changed text",
+    "path": "with each head's output on the changed text, by the direct path alone",
+    "denoise": "on the changed text with each head's output on the original",
     "optimal": "with the best constant instead of each head",
     KEEP_ONLY: "with each head as the only one in its layer",
 }
+DENOISE = "denoise"
 NONE, RANDOM = "none", "random"
 _WHOLE, _ONE_ORDER = "no heads pruned", "one random order"
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
@@ -183,6 +186,8 @@ def _name(part: StackRows) -> str:
     tested = str(part.rows["task"].iloc[0]) not in WRITTEN if "task" in part.rows else True
     same = silence_text(shares[0], guesses=tested and has_no_verdicts(part.rows))
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
+    if (original := float_column(part.rows, "on_original")).size and np.isfinite(original[0]):
+        shown, same = f"{shown} on the changed texts, {original[0]:.3f} on the originals,", ""
     baseline = f"{shown} with all heads" if np.isfinite(known[0]) else ""
     return "\n".join(filter(None, (part.name, baseline, same)))
 

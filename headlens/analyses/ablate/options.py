@@ -12,7 +12,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
-from headlens.replay.modes import Mode, ReplacementMode
+from headlens.replay.modes import WITH_PAIRS, Mode, ReplacementMode
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED, OutputOptions
 from headlens.tasks.task_options import TaskData
 
@@ -36,16 +36,26 @@ class AblationOptions(Checked):
     mode: ReplacementMode = option(
         "zero",
         "What replaces a head's output: 0; its mean over the data; its output under uniform attention, on another "
-        "example, or on the text of --pairs; or the constant that costs least.",
+        "example, or on the text of --pairs (counterfactual: wherever it leads; path: by the direct path alone; "
+        "denoise: the original's in the changed text); or the constant that costs least.",
         HEADS,
         former={"keep-only": "--keep-only"},
     )
     pairs: str | None = option(
         None,
-        "Changed texts for --mode counterfactual, one for each example of the data and in the same layout, of as many "
-        "tokens each.",
+        "Changed texts for --mode counterfactual, path or denoise, one for each example of the data and in the same "
+        "layout, of as many tokens each.",
         HEADS,
         metavar="FILE",
+    )
+    receiver: str | None = option(
+        None,
+        "For --mode path: the head that gets the changed output, such as decoder.5.1, or its queries, keys or values "
+        "alone (decoder.5.1.q, .k, .v, .kv).",
+        HEADS,
+        metavar="HEAD",
+        shown="what the model gives",
+        group="strategy-args",
     )
     keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")
@@ -62,11 +72,13 @@ class AblationOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.mode == "counterfactual") != (self.pairs is not None):
+        if (self.mode in WITH_PAIRS) != (self.pairs is not None):
             raise OptionError(
-                "--mode counterfactual and --pairs belong together: heads get their outputs on changed texts.",
+                f"--pairs and --mode {', '.join(WITH_PAIRS)} belong together: heads get outputs on changed texts.",
                 "Give both, or neither.",
             )
+        if self.receiver is not None and self.mode != "path":
+            raise OptionError("--strategy-args receiver is for --mode path.", "Give --mode path, or leave it out.")
 
     @property
     def modes(self) -> list[Mode]:
@@ -164,6 +176,11 @@ class AblateRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+        if self.pruning.prune and self.options.mode in ("path", "denoise"):
+            raise OptionError(
+                f"--prune ranks heads by their loss when taken out, which --mode {self.options.mode} does not measure.",
+                "Leave --prune out, or give another --mode.",
+            )
         if len(self.models) > 1 and self.predict:
             raise OptionError("--predict writes the predictions of one model, but two were given.", "Give one.")
         if len(self.models) > 1 and any(label.partition("=")[0].strip() == "model" for label in self.data.labels):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.figures import KEEP_ONLY, NONE, RANDOM, significant
+from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, significant
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
@@ -57,6 +57,8 @@ _INSTEAD = {
     "uniform": "with even attention in",
     "resample": "with another example's output of",
     "counterfactual": "with the changed text's output of",
+    "path": "with the changed text's output, by the direct path alone, of",
+    "denoise": "with the original's output of",
     "optimal": "with the best constant instead of",
 }
 
@@ -72,6 +74,13 @@ def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     worse = worsening(rows)
     order = worse[worse > 0].sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(most)
+
+
+def most_restored(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
+    """The heads whose output on the original text restores a metric, of one model, most first; none of few examples."""
+    rows = rows[rows["n"] >= FEW_EXAMPLES]
+    better = -worsening(rows)
+    return rows.loc[better[better > 0].sort_values(ascending=False, kind="stable").index].head(most)
 
 
 def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
@@ -97,16 +106,28 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
         "examples. Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are "
         f"corrected for the number of heads (Holm). {VERDICTS_KEY}"
     )
-    changes = _changes(runs, most_damage, alone=False)
+    changes = _changes(runs, most_damage, lambda mode: mode not in (KEEP_ONLY, DENOISE))
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
     return page_table(f"{LOSSES_TITLE}{none}", changes, about, _COMPARED)
+
+
+def restoring_heads(runs: Sequence[RecordedRun]) -> PageTable:
+    """The heads whose output on the original text restores most of a metric on changed texts."""
+    about = (
+        f"The {MOST} heads of every model whose output on the original text, put into the changed one, restores most "
+        f"of the task's metric, of runs with at least {FEW_EXAMPLES} examples. Intervals of the change from the metric "
+        "on the changed texts are paired; p-values are corrected for the number of heads (Holm). What restores an "
+        "answer need not be needed for it."
+    )
+    changes = _changes(runs, most_restored, lambda mode: mode == DENOISE)
+    return page_table("Heads that restore most (denoising)", changes, about, _COMPARED)
 
 
 def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     """How much the task suffers from the loss of single heads, by kind of attention and by layer."""
     records = []
     for run, ablation in tables_of(runs, "ablation"):
-        swept = ablation[(ablation["mode"] != KEEP_ONLY) & (ablation["n"] >= FEW_EXAMPLES)]
+        swept = ablation[~ablation["mode"].isin([KEEP_ONLY, DENOISE]) & (ablation["n"] >= FEW_EXAMPLES)]
         swept = swept.assign(worse=worsening(swept), sure=significant(swept))
         for _, group in swept.groupby(["model", "mode"], sort=False):
             for part in by_model_and_stack(group):
@@ -154,7 +175,7 @@ def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
     )
     changes = [
         {("the others are" if name == "verdict" else name): cell for name, cell in change.items()}
-        for change in _changes(runs, best_alone, alone=True)
+        for change in _changes(runs, best_alone, lambda mode: mode == KEEP_ONLY)
     ]
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
     return page_table(f"Best head of each layer{none}", changes, about, _COMPARED)
@@ -248,13 +269,13 @@ def _named(row: Any, *names: str) -> dict[str, Any]:
 
 
 def _changes(
-    runs: Sequence[RecordedRun], chosen: Callable[[pd.DataFrame], pd.DataFrame], *, alone: bool
+    runs: Sequence[RecordedRun], chosen: Callable[[pd.DataFrame], pd.DataFrame], is_of: Callable[[str], bool]
 ) -> list[dict[str, Any]]:
     """A record for each head that is chosen of a model and mode."""
     groups = [
         (run, chosen(group))
         for run, ablation in tables_of(runs, "ablation")
-        for _, group in ablation[(ablation["mode"] == KEEP_ONLY) == alone].groupby(["model", "mode"], sort=False)
+        for _, group in ablation[ablation["mode"].map(is_of).astype(bool)].groupby(["model", "mode"], sort=False)
     ]
     ends = _ends([rows for _, rows in groups], "delta", at_least=(0.0,))
     return [
@@ -266,8 +287,10 @@ def _changes(
 
 def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     low, delta, high = (float(row[name]) for name in ("ci_low", "delta", "ci_high"))
+    restored = {"restored": number_cell(row["restored"])} if row["mode"] == DENOISE else {}
     return _named(row, "mode") | {
         "head": f"{head_name(row)}{tied(row.get('alike', 1))}",
+        **restored,
         "all heads": number_cell(row["baseline"]),
         "value": number_cell(row["value"]),
         "change": number_cell(without_noise(delta, row["baseline"])),
@@ -342,9 +365,10 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
     for names, comparable in run.tables["ablation"].groupby(["task", "metric", "mode"], sort=False):
         task, metric, mode = map(str, names)
         alone = mode == KEEP_ONLY
-        what = "when the head is the only one in its layer" if alone else f"without the head ({mode})"
+        what = "when the head is the only one in its layer" if alone else f"{without(mode)} the head ({mode})"
         about = f"The change in {metric} {what}, with its paired 95 % interval. Red is worse."
-        title = f"{task}: change in {metric} {'when it is the only one' if alone else 'when it is removed'}"
+        gone = "when it is restored" if mode == DENOISE else "when it is removed"
+        title = f"{task}: change in {metric} {'when it is the only one' if alone else gone}"
         title += "" if alone or mode == "zero" else f" ({mode})"
         rows = comparable.assign(
             sure=np.where(np.isfinite(float_column(comparable, "p_holm")), significant(comparable), np.nan)
@@ -365,8 +389,10 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     sentences = []
     ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
     silent = set[str]()  # models without verdicts
-    for (model, _), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
-        if has_no_verdicts(rows):
+    for (model, mode), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
+        if mode == DENOISE:
+            sentences += [f"{model}: {_restored(rows)}"] * bool(rows["n"].iloc[0] >= FEW_EXAMPLES)
+        elif has_no_verdicts(rows):
             silent.add(str(model))
             answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
             sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(rows)}")
@@ -440,6 +466,33 @@ def _needed(rows: pd.DataFrame) -> str:
         )
     which = f"{head_name(row)}{tied(alike, near=near)}"
     return f"{most} {which}: {change} {significance}{better}{verdicts}"
+
+
+def _restored(rows: pd.DataFrame) -> str:
+    """Which head's output on the original text restores most, in a sentence."""
+    metric, baseline, original = (rows[name].iloc[0] for name in ("metric", "baseline", "on_original"))
+    changed, whole = compared_texts(baseline, original)
+    begin = f"on the changed texts {metric} is {changed}, on the originals {whole}"
+    lower = {str(metric)} <= LOWER_IS_BETTER
+    if not (baseline > original if lower else baseline < original):
+        return f"{begin}: the changed texts are no worse, so that there is nothing to restore."
+    best = most_restored(rows, 1)
+    if best.empty:
+        return f"{begin}; no head's output on the original restores any of that on its own."
+    row, better = best.iloc[0], -worsening(rows)
+    place = int(np.nanargmax(better))
+    near, alike = not_apart(rows, place, _CHANGE), tied((better == better.max()).sum())
+    sure = int((significant(rows) & (better > 0)).sum())
+    most = "one of the heads whose output on the original restores most is" if near else "most is restored by"
+    value, _ = compared_texts(row["value"], row["baseline"])
+    which = head_name(row) + (tied((better == better.max()).sum(), near=near) if near else alike)
+    change = value_text(row["delta"], row["ci_low"], row["ci_high"])
+    p_value = "below 0.001" if row["p_holm"] < 0.001 else format(row["p_holm"], ".3f")
+    return (
+        f"{begin}; {most} {which}: {value}, a change of {change}, Holm-corrected p {p_value}, "
+        f"{row['restored']:.0%} of what the changed texts take away. {sure or 'None'} of {counted(len(rows), 'head')} "
+        f"{'restores' if sure == 1 else 'restore'} some of it significantly."
+    )
 
 
 def _better_without(rows: pd.DataFrame) -> str:

@@ -19,7 +19,8 @@ from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.analyses.ablate.stand_ins import EPOCHS
-from headlens.errors import counted
+from headlens.attention.sites import find_sites
+from headlens.errors import OptionError, counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.findings.result_notes import (
@@ -35,13 +36,15 @@ from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
-from headlens.replay.modes import BY_BATCH, Mode
+from headlens.replay.direct_path import Receiver, senders
+from headlens.replay.head_ablation import site_of
+from headlens.replay.modes import BY_BATCH, WITH_PAIRS, Mode
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples, suited_data
-from headlens.tasks.task import Task
+from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_examples import Chosen, Examples, example_table
 from headlens.tasks.task_heads import check_head, classifier_names
 from headlens.tasks.task_options import AUTO, OWN_CLASSES
@@ -124,7 +127,8 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         if len(results) > 1:
             swept = tables["ablation"][tables["ablation"]["mode"] == request.options.mode]
             # Changes of a model that guesses are chance, wherever they stand.
-            guessing = [name for name, rows in swept.groupby("model", sort=False) if has_no_verdicts(rows)]
+            silent = [name for name, rows in swept.groupby("model", sort=False) if has_no_verdicts(rows)]
+            guessing = silent if request.options.mode != "denoise" else []  # which has no verdicts
             notes += [
                 f"{name!s}: its changes are not looked at for smoothness, as it has no verdicts." for name in guessing
             ]
@@ -154,6 +158,16 @@ _STOOD_IN = {
     "resample": (
         "--mode resample: every example has one other example, drawn by --seed, whose head outputs at the same "
         "positions stand in, and behind its end that at its last token. Intervals hold for other draws, too."
+    ),
+    "path": (
+        "--mode path: head outputs on the changed text reach what `receiver` names by the direct path alone (path "
+        "patching; Wang et al. 2023): the other heads give what they gave, MLPs and norms on the way are computed "
+        "anew. Positions correspond; answers are those of the data."
+    ),
+    "denoise": (
+        "--mode denoise: the changed text is read, and the head's output on the original stands in, at the same "
+        "positions; `baseline` is the metric on the changed texts, and answers are those of the data. What restores an "
+        "answer need not be needed for it: there are no verdicts."
     ),
     "counterfactual": (
         "--mode counterfactual: head outputs on the changed text stand in for those on the original (noising), at the "
@@ -192,10 +206,10 @@ class _Ablated:
         changed = self._changed(task)
         sweeps = partial(self._sweep, examples, metric, changed)
         ablation = ablate_heads(self.loaded, examples, options, sweeps, changed)
-        records = ablation.records[options.mode]
+        records, intact = ablation.records[options.mode], ablation.intact
         tables, ranked_on = {"ablation": ablation.table}, None
         bench = self._bench(examples, metric, records)
-        notes = self._notes(examples, records, metric, ~bench.ranked_on if self.request.pruning.prune else None)
+        notes = self._notes(examples, records, intact, metric, ~bench.ranked_on if self.request.pruning.prune else None)
         arrays = {"heads": np.array([str(h) for h in records.heads])}
         arrays |= {mode: swept.without for mode, swept in ablation.records.items()}
         if self.request.pruning.prune:
@@ -203,10 +217,10 @@ class _Ablated:
             pruned, arrays["pruned"] = bench.outcome()
             tables |= pruned
             notes += bench.notes(pruned)
-        tables["examples"] = example_table(examples, records.intact, ranked_on)
+        tables["examples"] = example_table(examples, intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
-        intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
-        facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": intact}
+        measured = {name: asdict(e) for name, e in estimates(task, intact, examples.keys, chosen).items()}
+        facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": measured}
         return _Found(tables, arrays, notes, facts)
 
     def _changed(self, task: Task) -> Examples | None:
@@ -223,6 +237,11 @@ class _Ablated:
         with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
             examples = Examples.of(task, source, self.loaded, advance)
         bench = self._bench(examples, metric, sweep.HeadRecords(sweep.task_heads(self.loaded.model, task), 0, 0))
+        if (name := self.request.options.receiver) is not None:
+            receiver = Receiver.parse(name)
+            site_of(receiver.head, find_sites(task.network(self.loaded.model)))
+            if not senders(sweep.task_heads(self.loaded.model, task), receiver):
+                raise OptionError(f"No head has a direct path to {receiver.head}.", "Name a head of a later layer.")
         if self.request.pruning.prune:
             bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
@@ -241,10 +260,14 @@ class _Ablated:
         run, seed = self.under_way, self.request.options.seed
         identity = {"the data": examples.summary.sha256}
         identity |= {"--seed": str(seed)} if mode in BY_BATCH else {}
-        identity |= {"--pairs": changed.summary.sha256} if changed is not None and mode == "counterfactual" else {}
+        identity |= {"--pairs": changed.summary.sha256} if changed is not None and mode in WITH_PAIRS else {}
+        identity |= {"--strategy-args receiver": str(self.request.options.receiver)} if mode == "path" else {}
         checkpoint = run.checkpoint(f"sweep-{self.number}-{mode}", self.loaded, identity)
         model, task = self.loaded.model, examples.task
         heads = sweep.task_heads(model, task)
+        if mode == "path":
+            name = self.request.options.receiver
+            heads = tuple(senders(heads, None if name is None else Receiver.parse(name)))
         tokens = self.request.options.batch_tokens or sweep.suitable_tokens(model, task, len(heads))
         batches = examples.batches(tokens, run.processes.rank, run.processes.count)
         costs = [token_count(batch) / len(batch) for batch in batches for _ in batch]
@@ -256,7 +279,12 @@ class _Ablated:
             yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim)
 
     def _notes(
-        self, examples: Examples, records: sweep.HeadRecords, metric: str, evaluated: Chosen | None
+        self,
+        examples: Examples,
+        records: sweep.HeadRecords,
+        intact: Floats,
+        metric: str,
+        evaluated: Chosen | None,
     ) -> list[str]:
         """Notes on the examples, on the answers of the model, and on heads that change nothing."""
         summary = examples.summary
@@ -264,7 +292,7 @@ class _Ablated:
         notes += few_example_notes(len(examples), evaluated)
         task = examples.task
         labels = label_counts(examples.prepared)
-        notes += [*examples.notes, *record_notes(task, records.intact, evaluated, labels)]
+        notes += [*examples.notes, *record_notes(task, intact, evaluated, labels)]
         notes += cluster_notes(examples.keys)
         if evaluated is not None:
             part = [key for key, is_evaluated in zip(examples.keys, evaluated, strict=True) if is_evaluated]

@@ -39,7 +39,7 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    of_heads = overviews.needed_heads, overviews.damage_by_layer, overviews.heads_alone
+    of_heads = overviews.needed_heads, overviews.restoring_heads, overviews.damage_by_layer, overviews.heads_alone
     makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
     compared = overviews.pruning_areas, overviews.compared_rankings
     return [table for make in (*makers, *compared) if (table := make(runs)).rows]

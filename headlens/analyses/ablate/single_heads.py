@@ -15,6 +15,7 @@ from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, zeroed_heads
 from headlens.findings.verdicts import margin_of, with_verdicts, without_verdicts
 from headlens.heads import KEY_COLUMNS, Head, HeadTable
 from headlens.models.loading import LoadedModel
+from headlens.replay.direct_path import Receiver
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.non_inferiority import NOT_NEEDED
@@ -22,7 +23,7 @@ from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
 from headlens.tasks.skill import skill_of
-from headlens.tasks.task import Task
+from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_examples import Examples
 
 Sweeps = Callable[[Mode], AbstractContextManager[TaskSweep]]
@@ -34,11 +35,13 @@ class Ablation:
 
     Args:
         table: a row per mode and head, see `ablation_table`.
-        records: of all examples, by mode.
+        records: of all examples, by mode; with the mode `denoise` of the changed texts.
+        intact: records of all examples with all heads, on the texts of the data: (examples, columns).
     """
 
     table: pd.DataFrame
     records: dict[Mode, HeadRecords]
+    intact: Floats
 
 
 def ablate_heads(
@@ -59,7 +62,8 @@ def ablate_heads(
         examples: the examples as prepared for the model.
         options: how heads are taken out, and what is measured.
         sweeps: how the examples go through the model in a mode; None for one process, without progress and resuming.
-        changed: for the mode `counterfactual`, the examples with changed texts, in the same order.
+        changed: for the modes `counterfactual`, `path` and `denoise`, the examples with changed texts, in the same
+            order.
 
     Raises:
         OptionError: if the task has no such metric, or cannot be run in such a mode.
@@ -68,10 +72,16 @@ def ablate_heads(
     options = options or AblationOptions()
     metric = chosen_metric(examples.task, options.metric)
     paired = None if changed is None else replace(examples, prepared=changed_examples(examples, changed))
+    receiver = None if options.receiver is None else Receiver.parse(options.receiver)
     records = {}
     for mode in options.modes:
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
-            records[mode] = replace(sweep, seed=options.seed, changed=paired).run(loaded.model, examples)
+            to = receiver if mode == "path" else None
+            denoises = mode == "denoise" and paired is not None
+            ran, donors = (paired, examples) if denoises else (examples, paired)
+            made = replace(sweep, seed=options.seed, receiver=to, changed=donors)
+            records[mode] = made.run(loaded.model, ran or examples)
+    intact = records[options.mode].intact
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     labels = label_counts(examples.prepared)
     tables = [
@@ -79,13 +89,26 @@ def ablate_heads(
         for mode, swept in records.items()
     ]
     if paired is not None:
-        on_changed = examples.task.value(TaskSweep().run(loaded.model, paired, heads=()).intact, metric=metric)
-        tables = [
-            table if mode == "keep-only" else with_kept(table, on_changed)
-            for mode, table in zip(records, tables, strict=True)
-        ]
+        # With all heads, on the texts that no head was replaced in.
+        other = TaskSweep().run(loaded.model, examples if options.mode == "denoise" else paired, heads=()).intact
+        value = examples.task.value(other, metric=metric)
+        intact, add = (other, with_restored) if options.mode == "denoise" else (intact, with_kept)
+        tables[0] = add(tables[0], value)
+    if options.mode == "path":
+        tables[0] = tables[0].assign(receiver="outputs" if receiver is None else str(receiver))
     table = with_zeroed_heads(pd.concat(tables, ignore_index=True), zeroed_heads(loaded.model, examples.task))
-    return Ablation(table, records)
+    return Ablation(table, records, intact)
+
+
+def with_restored(table: pd.DataFrame, on_original: float) -> pd.DataFrame:
+    """Adds what the metric is on the original texts, and how much of the way there a head's output restores.
+
+    Args:
+        table: see `ablation_table`, of the changed texts.
+        on_original: the metric of all heads on the original texts.
+    """
+    way = on_original - table["baseline"]
+    return table.assign(on_original=on_original, restored=((table["value"] - table["baseline"]) / way).where(way != 0))
 
 
 def with_kept(table: pd.DataFrame, on_changed: float) -> pd.DataFrame:
@@ -140,7 +163,7 @@ def ablation_table(
         more, `p_margin_holm` is corrected, too; `verdict` says whether what was taken out is needed, see
         `headlens.statistics.non_inferiority.verdict`, and if that is not decided, `n_to_decide` about how many examples
         would. Both are empty if the model with all heads gives every example the same answer, or is not significantly
-        better than guessing (`skill_of`).
+        better than guessing (`skill_of`), and for the mode `denoise`.
     """
     guesses = task.chance(records.intact, metric, labels)
     tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads), guesses=guesses)
@@ -158,6 +181,7 @@ def ablation_table(
         "baseline_answer_share": task.answer_share(records.intact, metric),
     }
     rows = with_verdicts(rows.assign(**common), tested)
-    vain = task.constant(records.intact, metric) or skill_of(task, records.intact, labels).lacking
+    # What restores an answer is not what is needed for it.
+    vain = mode == "denoise" or task.constant(records.intact, metric) or skill_of(task, records.intact, labels).lacking
     table = HeadTable(without_verdicts(rows) if vain else rows)
     return table.rows[[name for name in ABLATION.names[1:] if name in table.rows]]

@@ -27,8 +27,9 @@ from headlens.errors import ModelError, OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory, attempt
+from headlens.replay.direct_path import Receiver, senders
 from headlens.replay.head_ablation import BATCH_TOKENS, Replay
-from headlens.replay.modes import Mode
+from headlens.replay.modes import WITH_PAIRS, Mode
 from headlens.replay.nested_tensors import rows_of
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
@@ -108,7 +109,9 @@ class TaskSweep:
         progress: called with the number of this process's examples that are done; with 0 before the first is swept.
         seen: called with the records after every batch, of which those done so far are there.
         seed: of the other examples of the mode `resample`, and of the halves of `optimal`.
-        changed: the examples with their changed texts, for the mode `counterfactual`, see `changed_examples`.
+        changed: the examples with their changed texts, for the modes `counterfactual` and `path`, see
+            `changed_examples`; for `denoise` the originals of changed ones.
+        receiver: for the mode `path`, see `Replay`.
         warn: called with what the user should know at once.
         checkpoint: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
         processes: the processes that share the examples.
@@ -123,6 +126,7 @@ class TaskSweep:
     seen: Callable[[HeadRecords], None] = lambda _: None
     seed: int = 0
     changed: Examples | None = None
+    receiver: Receiver | None = None
 
     def run(self, model: PreTrainedModel, examples: Examples, heads: Sequence[Head] | None = None) -> HeadRecords:
         """Records of all examples, in all processes.
@@ -139,6 +143,8 @@ class TaskSweep:
             OutputError: if what was kept belongs to something else, or cannot be written.
         """
         chosen = task_heads(model, examples.task) if heads is None else heads
+        if self.mode == "path" and heads is None:
+            chosen = senders(chosen, self.receiver)
         records = HeadRecords(chosen, len(examples), len(examples.task.columns))
         if self.checkpoint is not None:
             self.checkpoint.restore(records)
@@ -187,7 +193,7 @@ class TaskSweep:
         if self.mode == "mean":
             means = mean_outputs(network, examples, batches, self.warn, self.processes)
         stand_ins = self._stand_ins(network, examples)
-        replay = stack.enter_context(Replay(network, self.mode, means))
+        replay = stack.enter_context(Replay(network, self.mode, means, receiver=self.receiver))
 
         def sweep(batch: TaskBatch) -> Floats:
             inputs = task.inputs(model, batch)
@@ -199,9 +205,9 @@ class TaskSweep:
     def _stand_ins(self, network: PreTrainedModel, examples: Examples) -> StandIns | None:
         if self.mode == "resample":
             return FromOtherExamples(network, examples, other_examples(examples, self.seed))
-        if self.mode == "counterfactual":
+        if self.mode in WITH_PAIRS:
             if self.changed is None:
-                raise OptionError("--mode counterfactual needs changed texts.", "Give them with --pairs.")
+                raise OptionError(f"--mode {self.mode} needs changed texts.", "Give them with --pairs.")
             return FromOtherExamples(network, examples, self.changed.prepared)
         return BestConstants.fitted(network, examples, self.seed) if self.mode == "optimal" else None
 

@@ -382,6 +382,8 @@ def test_outputs_on_changed_texts_stand_in(wordpiece_tokenizer: PreTrainedTokeni
     paired = replace(examples, prepared=changed_examples(examples, changed_texts))
     found = TaskSweep("counterfactual", changed=paired).run(model, examples)
     assert_swept(model, examples, found, of_another(model, examples, changed_texts, list(range(len(examples)))))
+    restored = TaskSweep("denoise", changed=examples).run(model, paired)
+    assert_swept(model, paired, restored, of_another(model, paired, examples, list(range(len(examples)))))
     with pytest.raises(OptionError, match=r"of the \d+ texts of --pairs are those of the data, unchanged"):
         changed_examples(examples, examples)
     shorter = replace(swapped[0], rows=tuple(replace(r, ids=r.ids[1:]) for r in swapped[0].rows))
