@@ -140,8 +140,9 @@ class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, 
     bleu_tokenizer: Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"] | None
     text: Texts | None
     label: Text | None
-    mode: Literal["zero", "mean", "uniform", "resample", "counterfactual", "optimal"] | None
+    mode: Literal["zero", "mean", "uniform", "resample", "counterfactual", "path", "denoise", "optimal"] | None
     pairs: Text | None
+    receiver: Text | None
     keep_only: bool | None
     metric: Text | None
     replicates: Whole | None

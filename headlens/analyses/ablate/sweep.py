@@ -357,7 +357,7 @@ class InterimHeads:
         deltas = {h: self.task.value(r[records.there], metric=self.metric) - value for h, r in records.items()}
         # What is not defined for so few examples is not above 0.
         changed = sorted((head for head in deltas if abs(deltas[head]) > 0), key=lambda head: -abs(deltas[head]))
-        preposition = "with only" if self.mode == "keep-only" else "without"
+        preposition = {"keep-only": "with only", "zero": "without"}.get(self.mode, "by replacing")
         if not changed:
             return f"{self.metric} does not change {preposition} any single head"
         alike: dict[str, list[Head]] = {}
