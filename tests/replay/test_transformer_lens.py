@@ -1,4 +1,4 @@
-"""Activation patching of head outputs against TransformerLens (`pip install transformer-lens`), where it is installed."""
+"""Patching of head outputs against TransformerLens, where it is installed (`pip install transformer-lens`)."""
 
 from __future__ import annotations
 

@@ -431,7 +431,9 @@ def _needed(rows: pd.DataFrame) -> str:
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
-    verdicts, gone = f" {counts}" if counts else "", without(str(rows["mode"].iloc[0]))
+    verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
+    if counts and mode == "path":
+        verdicts = f" Of the direct paths, not of the heads: {counts[0].lower()}{counts[1:]}"
     if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
         verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}.{verdicts}"
     if worst.empty:
