@@ -26,8 +26,8 @@ def difference(logits: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("name", rest_slow(["GPT2LMHeadModel", "BertForMaskedLM"]))
 def test_what_original_outputs_restore_is_theirs(name: str, tmp_path: Path) -> None:
-    from transformer_lens import patching  # noqa: PLC0415 - it may not be installed
-    from transformer_lens.model_bridge import TransformerBridge  # noqa: PLC0415
+    from transformer_lens import patching
+    from transformer_lens.model_bridge import TransformerBridge
 
     folder = save(model := build(name, VOCABULARY), tmp_path / "m")
     clean, changed = torch.randint(VOCABULARY, (2, 4, 11), generator=torch.Generator().manual_seed(0))
