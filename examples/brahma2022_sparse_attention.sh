@@ -11,15 +11,15 @@ set -euo pipefail
 
 task="$1" train="$2" dev="$3"
 model="${MODEL:-demo}" out="${OUT:-runs}"
-lesson=(--task "$task" --data "$train" --dev-data "$dev" --data-args min-words="${MIN_WORDS:-0}" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
+training=(--task "$task" --data "$train" --dev-data "$dev" --data-args min-words="${MIN_WORDS:-0}" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
   --learning-rate "${RATE:-1e-4}" --batch-tokens 1024 --training-args precision="${PRECISION:-bf16}")
-study=("${lesson[@]}" --no-controls --seeds "${SEEDS:-3}")
+study=("${training[@]}" --no-controls --seeds "${SEEDS:-3}")
 
 headlens masks "$model" "${study[@]}" --graph syntax --graph lexical --graph neighbour --graph random \
   --parser "${PARSER:-spacy:en_core_web_sm}" --layers all --layers first:3 --layers last:3 \
   --drop-attention last:3 --drop-layers last:3 --out "$out/$task-graphs"
 
-headlens train-dam "$model" "${lesson[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.01}" --data-args longest="${LONGEST:-128}" \
+headlens train-dam "$model" "${training[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.01}" --data-args longest="${LONGEST:-128}" \
   --out "$out/$task-dam"
 masks=()
 for file in "$out/$task-dam"/masks/*/mask.safetensors; do masks+=(--mask "$file"); done
