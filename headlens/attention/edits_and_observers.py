@@ -265,6 +265,7 @@ class CallContext:
         last: whether the call has the last query of its sentence.
         allowed: keys that every query may attend to, bool, (1 or batch, 1 or heads, query, key), where an edit changes
             the mask; None elsewhere (and before edits of it): all real keys, in a causal stack those so far.
+        scaling: factor that the model gives for products of queries and keys; None for the root of 1 / d.
     """
 
     site: Site
@@ -277,6 +278,7 @@ class CallContext:
     start: int = field(default=0, kw_only=True)
     last: bool = field(default=True, kw_only=True)
     allowed: Tensor | None = field(default=None, kw_only=True)
+    scaling: float | None = field(default=None, kw_only=True)
 
     @property
     def key_of_heads(self) -> Tensor:

@@ -207,7 +207,8 @@ class AttentionSession(ReversibleContext):
             # (batch, query, no heads, d) and (batch, no heads, query, key)
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
-        context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
+        causal, scaling = site.stack == "decoder", kwargs.get("scaling")
+        context = CallContext(site, query, key, value, queries, keys, causal=causal, scaling=scaling)
         mask = mask_to_use(self.edits, self._name, module, context, (attention_mask, kwargs), self._floor)
         context = replace(context, allowed=allowed_keys(self.edits, context, mask))
         if self.kernel == "fast":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.capture import Capture
-from headlens.attention.edits_and_observers import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.batches import Batch, collate
@@ -27,9 +27,11 @@ from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
 from headlens.options import Level
 from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.score_parts import ScoreParts
 from headlens.runs.corpus_pass import CorpusReader
 
 Lists = tuple[Frequency | None, Frequency | None]  # of words of the source and of the target side
+_SINGLE, _FEW_DIGITS = 4, 2e-2  # bytes of a number of single precision; by how much weights of half of it are off
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 
 
@@ -42,18 +44,25 @@ class AttentionMaps:
         weights: by stack, (layers, heads, query, key); NaN in place of heads that were cut out of the model.
         labels: by stack, the texts of the queries and of the keys.
         groups: by stack, words and special tokens among the queries and among the keys.
+        scores: by stack, what the weights of some heads are made of, where that was kept.
     """
 
     example: Example
     weights: dict[Stack, Tensor]
     labels: dict[Stack, tuple[list[str], list[str]]]
     groups: dict[Stack, tuple[TokenGroups, TokenGroups]]
+    scores: dict[Stack, list[ScoreParts]] = field(default_factory=dict)
 
     def sentence_maps(self, name: str, state: int = 0, sentence: int = 0) -> list[SentenceMap]:
         """The maps by stack, as pages and figures show them, under a name; see `SentenceMap`."""
-        text = self.example.source.text
+        text, target = self.example.source.text, self.example.target
+        if target is not None and any(group.texts for sides in self.groups.values() for group in sides):
+            text = f"{text} {target.text}"  # both were read as one sequence
         return [
-            SentenceMap(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack], sentence)
+            SentenceMap(
+                *(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack], sentence),
+                scores=self.scores.get(stack, ()),
+            )
             for stack, w in self.weights.items()
         ]
 
@@ -66,16 +75,19 @@ def collect_attention(
     level: Level = "token",
     without: Sequence[Head] = (),
     frequencies: Lists = (None, None),
+    score_room: int = 0,
 ) -> list[AttentionMaps]:
     """Run a few sentences, one at a time, and keep their attention maps.
 
     Args:
         loaded: a model with its tokenizer.
         examples: sentences; in pairs for decoder and cross-attention, which is teacher-forced.
-        selection: only this stack (layers and heads are not cut out here).
+        selection: only this stack (layers and heads are not cut out here, but only theirs are the scores).
         level: tokens, or words (to a word the sum over its pieces, from it the mean; Clark et al. 2019).
         without: heads whose output is zero; their maps are NaN.
         frequencies: of words of the source and of the target side, which tell the rarest word of each sentence.
+        score_room: bytes for queries and keys of the selected heads: what the weights are made of is kept for the first
+            sentences, as long as they fit. At the level of words there is none.
 
     Raises:
         CorpusError: if a sentence is longer than the model reads.
@@ -86,7 +98,7 @@ def collect_attention(
     selection = selection or Selection()
     reader = CorpusReader.of(loaded, examples[0])
     selection.check([h for s in reader.sites for h in s.heads])
-    capture = Capture()
+    capture = _ScoreCapture(selection, 0 if level == "word" else score_room)
     gates = [HeadGates(dict.fromkeys(without, 0.0))] if without else []
     session = AttentionSession(reader.model, observers=[capture], edits=gates)
     collected = []
@@ -100,8 +112,57 @@ def collect_attention(
                     site_weights = stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
                     site_weights[[head in without for head in site.heads]] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
-            collected.append(_maps(loaded, reader, batch, stacked, level, frequencies))
+            maps = _maps(loaded, reader, batch, stacked, level, frequencies)
+            for site, parts in capture.scores.items():
+                if present := [
+                    i for i, head in enumerate(parts.heads) if Head(site.stack, site.layer, head) not in without
+                ]:
+                    maps.scores.setdefault(site.stack, []).append(parts.of_heads(present))
+            collected.append(maps)
     return collected
+
+
+class _ScoreCapture(Capture):
+    """Keeps what scores of the selected heads are made of beside all weights, where there is room for all of them."""
+
+    def __init__(self, selection: Selection, room: int) -> None:
+        super().__init__()
+        self.selection, self.left, self._left = selection, room, room
+        self.scores: dict[Site, ScoreParts] = {}
+        self._new: dict[Site, ScoreParts] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Keeps weights and, while there is room, what they are made of."""
+        super().observe(call)
+        site, wanted = call.site, self.selection
+        numbers = [head.head for head in site.heads]
+        allowed = {*numbers} & ({wanted.head} if wanted.head is not None else {*(wanted.heads or numbers)})
+        if self._left <= 0 or not wanted.takes(site.stack) or wanted.layer not in (None, site.layer) or not allowed:
+            return
+        chosen = [place for place, number in enumerate(numbers) if number in allowed]
+        queries, keys = (t[0, chosen].detach().float().cpu() for t in (call.query, call.key_of_heads))
+        self._left -= 4 * (queries.numel() + keys.numel())
+        if self._left > 0:
+            assert call.weights is not None
+            # A factor of another kind is part of the rest.
+            scaling = call.scaling if isinstance(call.scaling, float) else queries.shape[-1] ** -0.5
+            heads, vectors = [numbers[place] for place in chosen], (queries.numpy(), keys.numpy())
+            parts = ScoreParts(site.layer, heads, scaling, *vectors, shared_by=site.shared_by)
+            # Weights of few digits are off by as much.
+            agrees = {} if call.weights.dtype.itemsize >= _SINGLE else {"agrees": _FEW_DIGITS}
+            self._new[site] = parts.fitted(self._pending[site][0, chosen].numpy(), **agrees)
+
+    def commit(self) -> None:
+        """Replaces what was kept; what does not fit into the room of all sentences is dropped as a whole."""
+        super().commit()
+        fits = self._left > 0
+        self.scores, self._new = self._new if fits else {}, {}
+        self.left = self._left = self._left if fits else self.left
+
+    def discard(self) -> None:
+        """Drops what was kept of the pass that failed."""
+        super().discard()
+        self._new, self._left = {}, self.left
 
 
 def sink_notes(maps: Iterable[npt.ArrayLike]) -> list[str]:
@@ -190,6 +251,16 @@ def _labels_and_groups(
     texts = [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(of_units)]
     ranks = [] if frequency is None else rarity([forms], frequency)[0]
     rarest = [place for place, word in enumerate(of_units) if word >= 0 and 2 in ranks[word:][:1]]
+    of_texts = _text_of_tokens(row)
     if level == "word":
-        return texts, TokenGroups([*range(len(texts))], texts, words.tokens.special[0].tolist(), rarest)
-    return names, TokenGroups(words.unit[0].tolist(), texts, side.special[0].tolist(), rarest)
+        of_texts = [of_texts[first[u]] for u in range(len(texts))] if of_texts else []
+        return texts, TokenGroups([*range(len(texts))], texts, words.tokens.special[0].tolist(), rarest, of_texts)
+    return names, TokenGroups(words.unit[0].tolist(), texts, side.special[0].tolist(), rarest, of_texts)
+
+
+def _text_of_tokens(row: EncodedSequence) -> list[int]:
+    """Numbers the text of every token of two in one sequence: special tokens belong to what stands before them."""
+    if row.between is None:
+        return []
+    begins = [end > start >= row.between[1] for start, end in row.spans]
+    return [int(any(begins[: place + 1])) for place in range(len(row))] if any(begins) else []

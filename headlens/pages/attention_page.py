@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from headlens.errors import OptionError, counted
 from headlens.pages.head_cards import SentenceMap
@@ -57,7 +58,7 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
     for maps in view.sentences.values():
         packed = [_packed(sentence_map) for sentence_map in maps]
-        room -= sum(len(sentence_map["weights"]) for sentence_map in packed)
+        room -= sum(len(own["weights"]) + sum(parts["size"] for parts in own["scores"]) for own in packed)
         if room >= 0:
             shown.append({"text": visible_text(_text(maps[0])), "maps": packed})
     left_out, states = len(view.sentences) - len(shown), [*map(visible_text, view.states)]
@@ -128,7 +129,9 @@ def view_style() -> str:
 
 def view_script() -> str:
     """Returns the script of all pages, and of the view of attention, which a page includes once, before its own."""
-    return "".join(template_part(_HERE, f"{name}.js") for name in ("scroll", "attention_weights", "attention"))
+    return "".join(
+        template_part(_HERE, f"{name}.js") for name in ("scroll", "attention_weights", "attention_scores", "attention")
+    )
 
 
 def _text(sentence_map: SentenceMap) -> str:
@@ -141,12 +144,22 @@ def _packed(sentence_map: SentenceMap) -> dict[str, Any]:
     layers, heads = sentence_map.weights.shape[:2]
     missing = np.isnan(sentence_map.weights).any((2, 3))
     roots = np.sqrt(np.clip(np.nan_to_num(sentence_map.weights), 0, 1))
-    packed = zlib.compress(np.rint(255 * roots).astype(np.uint8).tobytes(), 9)
     groups = {
         side: None if made is None else vars(made) | {"forms": [*map(visible_text, made.forms)]}
         for side, made in (("query_groups", sentence_map.query_groups), ("key_groups", sentence_map.key_groups))
     }
     sides = {"queries": [*map(visible_text, sentence_map.queries)], "keys": [*map(visible_text, sentence_map.keys)]}
     shape = {"layers": layers, "heads": heads, "missing": np.argwhere(missing).tolist()}
-    weights = base64.b64encode(packed).decode()
-    return {"state": sentence_map.state, "stack": sentence_map.stack, **sides, **groups, **shape, "weights": weights}
+    packed: dict[str, Any] = {"weights": _packed_bytes(np.rint(255 * roots).astype(np.uint8)), "scores": []}
+    for parts in sentence_map.scores:
+        arrays = {
+            name: _packed_bytes(getattr(parts, name).astype("<f4")) for name in ("queries", "keys", "rest", "sums")
+        }
+        packed["scores"].append(
+            vars(parts) | {"d": parts.queries.shape[2], "size": sum(map(len, arrays.values()))} | arrays
+        )
+    return {"state": sentence_map.state, "stack": sentence_map.stack, **sides, **groups, **shape, **packed}
+
+
+def _packed_bytes(array: npt.NDArray[Any]) -> str:
+    return base64.b64encode(zlib.compress(array.tobytes(), 9)).decode()

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from headlens.pages.score_parts import ScoreParts
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
 from headlens.visible_text import visible_text
@@ -85,12 +86,14 @@ class TokenGroups:
         forms: the text of each word.
         special: of each token whether it is one of the tokenizer's special tokens.
         rarest: the numbers of the least frequent words of the sentence; empty where that is not known.
+        texts: of each token whether it is of the first (0) or the second (1) of two texts; empty for one text.
     """
 
     words: Sequence[int]
     forms: Sequence[str]
     special: Sequence[bool]
     rarest: Sequence[int] = field(default_factory=list)
+    texts: Sequence[int] = field(default_factory=list)
 
     def check(self, count: int) -> None:
         """Checks that these are groups of so many tokens.
@@ -104,6 +107,8 @@ class TokenGroups:
             raise ValueError(f"words {self.words} do not fit {count} tokens and {len(self.forms)} forms")
         if not {*map(type, self.rarest)} <= {int} or not set(self.rarest) <= set(self.words):
             raise ValueError(f"the rarest words {self.rarest} are not among {len(self.forms)} words")
+        if len(self.texts) not in (0, count) or not {(type(text), text) for text in self.texts} <= {(int, 0), (int, 1)}:
+            raise ValueError(f"the texts {self.texts} of {count} tokens are not 0 and 1")
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class SentenceMap:
         sentence: which of several sentences of the model it is; 0 for the first.
         query_groups: words and special tokens of the queries; None where they are not known.
         key_groups: those of the keys.
+        scores: what the weights of some heads are made of, by layer; empty where that is not kept.
     """
 
     model: str
@@ -133,6 +139,7 @@ class SentenceMap:
     query_groups: TokenGroups | None = None
     key_groups: TokenGroups | None = None
     sentence: int = 0
+    scores: Sequence[ScoreParts] = ()
 
 
 @dataclass(frozen=True)

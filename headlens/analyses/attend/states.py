@@ -14,6 +14,7 @@ from headlens.maps.sentence_attention import collect_attention
 from headlens.models.loading import LoadedModel
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.head_cards import SentenceMap
+from headlens.pages.score_parts import ROOM
 from headlens.runs.run import model_label
 
 _NAMED = 3  # heads that the name of a state lists
@@ -81,10 +82,12 @@ def attention_of_states(
     Raises:
         InputError: if a sentence or the selection does not fit a model.
     """
-    maps, selection = list[SentenceMap](), request.selection
+    maps, selection, room = list[SentenceMap](), request.selection, ROOM // len(states)
     for number, state in enumerate(states):
         with under_mask(state.loaded.model, state.mask, tell):
-            sentences = collect_attention(state.loaded, examples, selection, level=request.level, without=state.without)
+            sentences = collect_attention(
+                *(state.loaded, examples, selection), level=request.level, without=state.without, score_room=room
+            )
         maps += [m for i, collected in enumerate(sentences, 1) for m in collected.sentence_maps(str(i), number)]
     return maps
 

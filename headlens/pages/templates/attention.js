@@ -1,16 +1,20 @@
 // Attention on sentences, head by head and token by token. All it shows is in the page, see attention_page.py.
 document.querySelectorAll(".attention-view").forEach((root) => {
   "use strict";
-  const { unpack, isMissing, percent, quoted, unitsOf, look, thumbnail, telling, gives, gets } = attentionWeights;
+  const { unpack, isMissing, percent, quoted, unitsOf, look, thumbnail, telling, most, gives, gets } = attentionWeights;
+  const { partsOf, scored, hasRest, about: aboutScores, inWords, ofDimension, drawStrip, decimal } = attentionScores;
   const data = JSON.parse(root.querySelector("template").content.textContent);
-  const LOOKS = { lines: "Lines", layer: "Whole layer", matrix: "Matrix" };
+  const LOOKS = { lines: "Lines", layer: "Whole layer", matrix: "Matrix", scores: "Query × keys" };
   const UNITS = { tokens: "Subwords", words: "Words" };
   const SPECIAL = { shown: "shown", out: "left out", scaled: "left out, the rest rescaled to 100 %" };
-  const chosen = { sentence: 0, stack: "", look: "lines", units: "tokens", special: "shown" };
+  const PAIRS = { all: "all", "0-1": "first → second", "1-0": "second → first", "0-0": "within the first", "1-1": "within the second" };
+  const chosen = { sentence: 0, stack: "", look: "lines", units: "tokens", special: "shown", pair: "all" };
   const heads = data.states.map(() => null); // layer and head of each state
   const hidden = new Set(); // heads that are switched off where a whole layer is shown, by their numbers
+  const added = new Set(); // heads of other layers that are shown with it, such as "2.8"
   const panels = []; // what is shown of each state
   let pinned = null; // [state, side, number] of the token that a click keeps
+  let asked = -1; // number of the query whose scores are shown
   let pass = 0; // of two paintings under way only the later one is shown
 
   function make(name, attributes = {}, ...children) {
@@ -26,7 +30,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   function remember() {
     if (!alone) return;
     const shown = heads.map((head) => (head ? head.join(".") : "")).join(",");
-    const parts = new URLSearchParams({ ...chosen, heads: shown, token: pinned ? pinned.join(".") : "" });
+    const parts = new URLSearchParams({ ...chosen, heads: shown, token: pinned ? pinned.join(".") : "", hidden: [...hidden].join("."), added: [...added].join(",") });
     try {
       history.replaceState(null, "", `#${parts}`);
     } catch {
@@ -39,22 +43,32 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const given = new URLSearchParams(location.hash.slice(1));
     const whole = (text) => (/^[0-9]+$/.test(text ?? "") ? Number(text) : null);
     chosen.sentence = data.sentences[whole(given.get("sentence"))] ? whole(given.get("sentence")) : 0;
-    for (const [name, known] of [["look", Object.keys(LOOKS)], ["units", Object.keys(UNITS)], ["special", Object.keys(SPECIAL)], ["stack", stacks()]])
+    for (const [name, known] of [["look", Object.keys(looks())], ["units", Object.keys(UNITS)], ["special", Object.keys(SPECIAL)], ["pair", Object.keys(PAIRS)], ["stack", stacks()]])
       if (known.includes(given.get(name))) chosen[name] = given.get(name);
-    (given.get("heads") ?? "").split(",").slice(0, heads.length).forEach((text, state) => {
+    const headOf = (text) => {
       const numbers = text.split(".").map(whole);
-      if (numbers.length === 2 && !numbers.includes(null)) heads[state] = numbers;
-    });
+      return numbers.length === 2 && !numbers.includes(null) ? numbers : null;
+    };
+    (given.get("heads") ?? "").split(",").slice(0, heads.length).forEach((text, state) => (heads[state] = headOf(text) ?? heads[state]));
+    hidden.clear();
+    for (const text of (given.get("hidden") ?? "").split(".")) if (whole(text) !== null) hidden.add(whole(text));
+    added.clear();
+    for (const text of (given.get("added") ?? "").split(",")) if (headOf(text)) added.add(headOf(text).join("."));
+    pinned = null;
     const [state, side, number] = (given.get("token") ?? "").split(".");
     if (whole(state) < heads.length && ["queries", "keys"].includes(side) && whole(number) !== null) pinned = [whole(state), side, whole(number)];
   }
 
   const sentence = () => data.sentences[chosen.sentence];
   const stacks = () => [...new Set(sentence().maps.map((own) => own.stack))];
+  const keepsScores = () => data.sentences.some((one) => one.maps.some((own) => own.scores.length));
+  const looks = () => Object.fromEntries(Object.entries(LOOKS).filter(([key]) => key !== "scores" || keepsScores()));
+  // Scores are of single tokens, and of all of them.
+  const seen = () => (chosen.look === "scores" ? { ...chosen, units: "tokens", special: "shown", pair: "all" } : chosen);
   const mapOf = (state) => sentence().maps.find((own) => own.state === state && own.stack === chosen.stack);
-  // The colour of the page for all weights, in its light or dark form.
-  function accent() {
-    const hex = getComputedStyle(document.documentElement).getPropertyValue("--accent").trim();
+  // A colour of the page, for all weights its accent, in its light or dark form.
+  function shade(name = "--accent") {
+    const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   }
 
@@ -62,9 +76,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const box = make("select", {}, ...entries.map(([key, label]) => make("option", { value: key }, label)));
     box.value = value;
     box.addEventListener("change", () => change(box.value));
-    const label = make("label", { class: kind }, `${text} `, box);
-    label.hidden = entries.length < 2;
-    return label;
+    return make("label", { class: kind, ...(entries.length < 2 ? { hidden: "" } : {}) }, `${text} `, box);
   }
 
   function ways(text, names, name) {
@@ -76,12 +88,13 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       });
       return button;
     });
-    return make("span", { class: "ways", role: "group", "aria-label": text }, ...buttons);
+    return make("span", { class: `ways of-${name}`, role: "group", "aria-label": text }, ...buttons);
   }
 
   function set(name, value) {
     chosen[name] = value;
     pinned = null;
+    asked = -1;
     if (name === "sentence") {
       const chooses = bar.contains(document.activeElement);
       controls();
@@ -103,12 +116,15 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     if (!pieces) chosen.units = "tokens";
     const special = known && groups.some((own) => own.special.some(Boolean));
     if (!special) chosen.special = "shown";
+    const paired = groups.some((own) => own?.texts?.length);
+    if (!paired) chosen.pair = "all";
     bar.replaceChildren(
       picker("Sentence", data.sentences.map((one, i) => [i, one.text]), chosen.sentence, (i) => set("sentence", Number(i)), "sentence"),
       picker("Attention of", stacks().map((stack) => [stack, stack === "cross" ? "decoder to encoder (cross)" : stack]), chosen.stack, (stack) => set("stack", stack)),
-      ways("How attention is shown", LOOKS, "look"),
+      ways("How attention is shown", looks(), "look"),
       ...(pieces ? [ways("Parts of the sentence", UNITS, "units")] : []),
-      ...(special ? [picker("Special tokens", Object.entries(SPECIAL), chosen.special, (how) => set("special", how))] : []),
+      ...(special ? [picker("Special tokens", Object.entries(SPECIAL), chosen.special, (how) => set("special", how), "of-special")] : []),
+      ...(paired ? [picker("Texts", Object.entries(PAIRS), chosen.pair, (which) => set("pair", which), "of-pair")] : []),
     );
   }
 
@@ -118,13 +134,19 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   }
 
   function tellAbout() {
+    for (const one of bar.querySelectorAll(".of-units, .of-special, .of-pair")) one.hidden = chosen.look === "scores";
+    if (chosen.look === "scores") {
+      about.replaceChildren("Choose a token in the row: its query, the key of every token and their products, dimension by dimension, as the model multiplies them (after rotary embedding, where it has one). ", make("b", { class: "above" }, "Blue"), " is above 0, ", make("b", { class: "below" }, "orange"), " below; shades darken with the square root. Numbers are of single precision, of tokens as the model reads them.");
+      return;
+    }
     const lines = "Tokens on the left attend to tokens on the right; the strength of a line shows the attention weight";
-    const how = { lines: `${lines}.`, layer: `${lines}, its colour the head. Words and numbers are of the head that is chosen.`, matrix: "Tokens at the side attend to tokens along the top." }[chosen.look];
+    const how = { lines: `${lines}.`, layer: `${lines}, its colour the head. A head that is kept stays, dashed, when another layer is chosen.`, matrix: "Tokens at the side attend to tokens along the top." }[chosen.look];
     const shades = make("i", { class: "scale", role: "img", "aria-label": "from pale to strong" });
     const units = chosen.units === "words" ? " Weights to the subwords of a word are summed; weights from them are averaged." : "";
     const special = { shown: "", out: " Special tokens are left out; the other weights are unchanged.", scaled: " Special tokens are left out, and the weight of each token on the remaining ones is rescaled to 100 %; where less than 2 % remains, the row is left empty." }[chosen.special];
+    const pair = chosen.pair === "all" ? "" : ` Only attention ${PAIRS[chosen.pair].replace(/^(first|second) → (first|second)$/, "from the $1 to the $2")} text is shown${chosen.special === "scaled" ? "" : "; weights are unchanged"}.`;
     const gone = data.left_out ? ` ${tellLeftOut(" more")}` : "";
-    about.replaceChildren(`${how}${units}${special} Shades darken with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255, so a weight is off by at most 0.4 percentage points, and a small one by less.${gone}`);
+    about.replaceChildren(`${how}${units}${special}${pair} Shades darken with the square root of the weight, 0 % `, shades, ` 100 %. Square roots of weights are rounded to 1/255, so a weight is off by at most 0.4 percentage points, and a small one by less.${gone}`);
   }
 
   async function paint() {
@@ -152,11 +174,12 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       box.append(make("p", { class: "remark" }, "This model has no such attention for this sentence."));
       return box;
     }
-    const [queries, keys] = [unitsOf(own.queries, own.query_groups, chosen), unitsOf(own.keys, own.key_groups, chosen)];
+    const [from, to] = seen().pair === "all" || !own.query_groups?.texts?.length ? [null, null] : seen().pair.split("-").map(Number);
+    const [queries, keys] = [unitsOf(own.queries, own.query_groups, seen(), from), unitsOf(own.keys, own.key_groups, seen(), to)];
     const shown = { own, state, queries, keys, place: make("div") };
     panels.push(shown);
     // Of one model the states begin with the same head.
-    heads[state] ??= (data.linked && heads.find(Boolean)) || telling(shown, chosen);
+    heads[state] ??= (data.linked && heads.find(Boolean)) || telling(shown, seen());
     heads[state] = heads[state].map((number, i) => Math.min(number, [own.layers, own.heads][i] - 1));
     box.append(watch(make("div", { class: "scroll" }, thumbnails(shown))), shown.place);
     showHead(shown);
@@ -166,7 +189,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   // Layer 0 is at the bottom, as in all figures.
   function thumbnails(shown) {
     const { own, state, queries, keys } = shown;
-    const ink = accent();
+    const ink = shade();
     const cell = (layer, head) => {
       const name = `${own.stack}.${layer}.${head}`;
       const is = heads[state][0] === layer && heads[state][1] === head;
@@ -176,7 +199,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
         made.setAttribute("aria-label", `${name}, removed`);
         return made;
       }
-      const { weights } = look(shown, layer, head, chosen);
+      const { weights } = look(shown, layer, head, seen());
       const canvas = make("canvas", { "aria-hidden": "true" });
       thumbnail(canvas, weights, [queries.count, keys.count], ink);
       made.append(canvas);
@@ -232,39 +255,144 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       shown.place.replaceChildren(title, make("p", { class: "remark" }, "This head has been removed in this model."));
       return;
     }
-    Object.assign(shown, look(shown, layer, head, chosen));
-    const present = Array.from({ length: own.heads }, (_, other) => other).filter((other) => !isMissing(own, layer, other));
-    shown.overlaid = chosen.look === "layer" ? present.map((other) => [other, look(shown, layer, other, chosen).weights]) : [];
-    const list = (side, labels, text) => {
-      const button = (label, i) => make("button", { type: "button", tabindex: i ? "-1" : "0", "data-token": i, title: label }, label);
-      return make("ul", { class: `side ${side}`, "aria-label": text }, ...labels.map((label, i) => make("li", {}, button(label, i))));
-    };
+    Object.assign(shown, look(shown, layer, head, seen()));
+    shown.looking = [null, -1]; // the side and the number of the token that is pointed at
+    shown.told = make("div", { class: "told", role: "status" });
+    shown.parts = chosen.look === "scores" ? partsOf(own, layer, head) : null;
+    if (chosen.look === "scores") return showScores(shown, title);
+    const others = [...Array.from({ length: own.heads }, (_, other) => [layer, other]), ...[...added].map((name) => name.split(".").map(Number)).filter(([l, h]) => l !== layer && l < own.layers && h < own.heads)];
+    const present = others.filter(([l, h]) => !isMissing(own, l, h));
+    shown.overlaid = chosen.look === "layer" ? present.map(([l, h]) => ({ layer: l, head: h, elsewhere: l !== layer, weights: look(shown, l, h, chosen).weights })) : [];
     shown.lists = { queries: list("queries", queries.labels, "Attending tokens"), keys: list("keys", keys.labels, "Attended tokens") };
     shown.canvas = make("canvas", { role: "img", "aria-label": "The same as an image" });
     const grid = make("div", { class: `look ${chosen.look === "matrix" ? "matrix" : "lines"}` }, shown.lists.queries, shown.canvas, shown.lists.keys);
-    shown.looking = [null, -1]; // the side and the number of the token that is pointed at
-    shown.told = make("div", { class: "told", role: "status" });
     const lines = queries.labels.map((_, q) => make("li", {}, gives(shown, q, chosen)));
     const words = make("details", { class: "words" }, make("summary", {}, "In words"), make("ul", {}, ...lines));
-    shown.place.replaceChildren(title, ...(shown.overlaid.length ? [chips(shown)] : []), watch(make("div", { class: "scroll" }, grid)), shown.told, words);
+    shown.place.replaceChildren(title, ...(chosen.look === "layer" ? [chips(shown)] : []), watch(make("div", { class: "scroll" }, grid)), shown.told, words);
     listen(shown, grid);
+    pointAtCells(shown);
   }
 
-  const colourOf = (shown, head) => `hsl(${Math.round((360 * head) / shown.own.heads)} 75% ${matchMedia("(prefers-color-scheme: dark)").matches ? 65 : 42}%)`;
+  function list(side, labels, text, more = () => []) {
+    const button = (label, i) => make("button", { type: "button", tabindex: i ? "-1" : "0", "data-token": i, title: label }, label);
+    return make("ul", { class: `side ${side}`, "aria-label": text }, ...labels.map((label, i) => make("li", {}, button(label, i), ...more(i))));
+  }
 
-  // A button in its colour for each head of the layer, which switches its lines off and on; of one model in all states.
+  // Heads of other layers stand between those of the layer, in hue as well as by their dashes.
+  const colourOf = (shown, { head, elsewhere }) => `hsl(${Math.round((360 * (head + (elsewhere ? 0.5 : 0))) / shown.own.heads)} 75% ${matchMedia("(prefers-color-scheme: dark)").matches ? 65 : 42}%)`;
+  const isOn = ({ head, elsewhere }) => elsewhere || !hidden.has(head);
+
+  // A button in its colour for each head, which switches its lines off and on; of one model in all states.
   function chips(shown) {
-    const buttons = shown.overlaid.map(([head]) => {
-      const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(head)) }, String(head));
-      button.style.setProperty("--colour", colourOf(shown, head));
+    const buttons = shown.overlaid.map((one) => {
+      const button = make("button", { type: "button", "aria-pressed": String(isOn(one)), ...(one.elsewhere ? { title: "take away" } : {}) }, one.elsewhere ? `${one.layer}.${one.head}` : String(one.head));
+      button.style.setProperty("--colour", colourOf(shown, one));
       button.addEventListener("click", () => {
-        if (!hidden.delete(head)) hidden.add(head);
-        for (const other of root.querySelectorAll(".chips button")) other.setAttribute("aria-pressed", String(!hidden.has(Number(other.textContent))));
-        for (const one of panels.filter((panel) => panel.weights)) draw(one);
+        if (one.elsewhere) return keep(shown, one.layer, one.head);
+        if (!hidden.delete(one.head)) hidden.add(one.head);
+        toggled();
       });
       return button;
     });
-    return make("div", { class: "chips", role: "group", "aria-label": "Heads of the layer that are shown" }, ...buttons);
+    const all = (text, change) => {
+      const button = make("button", { type: "button" }, text);
+      button.addEventListener("click", () => (shown.overlaid.forEach(change), toggled()));
+      return button;
+    };
+    const both = make("span", { class: "ways" }, all("All", ({ head }) => hidden.delete(head)), all("None", ({ head, elsewhere }) => elsewhere || hidden.add(head)));
+    const name = heads[shown.state].join(".");
+    const kept = make("button", { type: "button", class: "keep", "aria-pressed": String(added.has(name)) }, `Keep ${name}`);
+    kept.addEventListener("click", () => keep(shown, ...heads[shown.state]));
+    return make("div", { class: "overlay" }, make("div", { class: "chips", role: "group", "aria-label": "Heads that are shown" }, ...buttons), both, make("span", { class: "ways" }, kept));
+  }
+
+  function toggled() {
+    for (const { place, overlaid } of panels.filter((one) => one.weights)) place.querySelectorAll(".chips button").forEach((button, i) => button.setAttribute("aria-pressed", String(isOn(overlaid[i]))));
+    rest();
+  }
+
+  // A head is shown with whatever layer is, or no longer.
+  function keep(from, layer, head) {
+    const name = `${layer}.${head}`;
+    if (!added.delete(name)) added.add(name);
+    for (const shown of panels) showHead(shown);
+    from.place.querySelector(".keep").focus();
+    rest();
+  }
+
+  // The query of a token, all keys, and their products, as strips of a cell for each dimension.
+  function showScores(shown, title) {
+    const { own, queries, keys, parts } = shown;
+    if (!parts) {
+      const kept = own.scores.flatMap(({ layer, heads }) => heads.map((head) => `${layer}.${head}`));
+      const which = kept.length ? `It has those of ${kept.length > 12 ? `${kept.length} heads, from ${kept[0]} to ${kept.at(-1)}` : kept.join(", ")}.` : "They are kept for the first sentences, as long as they are small.";
+      shown.weights = null;
+      shown.place.replaceChildren(title, make("p", { class: "remark" }, `This page has no queries and keys of this head for this sentence. ${which} headlens attend keeps those of the heads chosen by --layer, --head or --heads.`));
+      return;
+    }
+    const strip = (kind) => make("canvas", { class: kind, role: "img", "aria-label": { key: "key", product: "products", query: "query" }[kind] });
+    const cells = () => [strip("key"), strip("product"), make("span", { class: "score" }), ...(rests ? [make("span", { class: "rest" })] : []), make("span", { class: "weight" })];
+    const rests = hasRest(parts);
+    shown.lists = { queries: list("queries", queries.labels, "Attending tokens"), keys: list("keys", keys.labels, "Attended tokens", cells) };
+    shown.strip = strip("query");
+    shown.asked = make("span", { class: "label" });
+    const headings = ["", "keys", "query × keys", "score", ...(rests ? ["rest"] : []), "weight"].map((text) => make("span", {}, text));
+    const grid = make("div", { class: `look scores ${rests ? "with-rest" : ""}` }, shown.lists.queries, make("div", { class: "row" }, shown.asked, shown.strip, make("span", { class: "largest" })), make("div", { class: "row headings" }, ...headings), shown.lists.keys);
+    [shown.key, shown.dimension] = [-1, -1];
+    shown.words = make("ul");
+    const words = make("details", { class: "words" }, make("summary", {}, "In words"), shown.words);
+    shown.place.replaceChildren(title, make("p", { class: "about" }, aboutScores(parts, own.heads)), make("div", {}, grid), shown.told, words);
+    listen(shown, grid);
+    const across = (event) => {
+      const canvas = event.target.closest("canvas");
+      const box = canvas?.getBoundingClientRect();
+      const at = canvas ? Math.max(0, Math.min(parts.d - 1, Math.floor(((event.clientX - box.left) / box.width) * parts.d))) : -1;
+      const row = canvas?.closest("li");
+      if (canvas) tell(shown, "keys", row ? [...shown.lists.keys.children].indexOf(row) : -1, at);
+    };
+    grid.addEventListener("pointermove", across);
+    grid.addEventListener("pointerdown", across);
+  }
+
+  function tellScores(shown, side, number, dimension) {
+    const { own, queries, keys, parts } = shown;
+    if (side === "queries") asked = number;
+    if (asked < 0 || asked >= queries.count) asked = Math.max(0, queries.special.indexOf(false));
+    shown.key = side === "keys" ? number : -1;
+    shown.dimension = dimension ?? -1;
+    shown.row = scored(parts, asked);
+    const [from, weights] = [queries.labels[asked], shown.row.keys.map((one) => one.weight)];
+    const top = shown.key < 0 ? weights.indexOf(Math.max(...weights)) : shown.key;
+    const sink = shown.row.sum < 0.999 ? `; ${percent(1 - shown.row.sum)} goes to no token, as with a learned sink` : "";
+    const lines = [`${quoted(from)} gives ${most(keys.labels, (k) => weights[k], (label, share) => `${share} to ${quoted(label)}`)}${sink}.`, inWords(parts, shown.row, top, from, keys.labels[top])];
+    if (shown.dimension >= 0) lines.unshift(ofDimension(shown.row, shown.dimension, shown.key, from, keys.labels[shown.key]));
+    shown.told.replaceChildren(...lines.map((line) => make("p", {}, line)));
+    shown.words.replaceChildren(...keys.labels.map((to, k) => make("li", {}, inWords(parts, shown.row, k, from, to))));
+    mark(shown, "queries", () => 0, asked);
+    mark(shown, "keys", () => 0, shown.key);
+    drawScores(shown);
+  }
+
+  function drawScores(shown) {
+    const { row, lists, place } = shown;
+    const largest = (numbers) => Math.max(...numbers.map((own) => Math.max(...own.map(Math.abs))));
+    const most = { query: largest([row.query]), key: largest(row.keys.map((one) => one.key)), product: largest(row.keys.map((one) => one.products)) };
+    const colours = [shade(), shade("--bad")];
+    const strip = (canvas, numbers, kind) => drawStrip(canvas, numbers, most[kind], colours, shown.dimension, shade("--ink"));
+    shown.asked.textContent = shown.asked.title = `query ${quoted(shown.queries.labels[asked])}`;
+    place.querySelector(".largest").textContent = `strongest: query ${decimal(most.query)}, keys ${decimal(most.key)}, products ${decimal(most.product)}`;
+    strip(shown.strip, row.query, "query");
+    [...lists.keys.children].forEach((line, k) => {
+      const { key, products, score, rest, weight } = row.keys[k];
+      strip(line.querySelector(".key"), key, "key");
+      strip(line.querySelector(".product"), products, "product");
+      const masked = rest === -Infinity;
+      line.querySelector(".score").textContent = decimal(score);
+      line.querySelector(".rest")?.replaceChildren(masked ? "–" : decimal(rest));
+      line.querySelector(".weight").textContent = masked ? "–" : percent(weight);
+      line.querySelector(".weight").style.setProperty("--weight", weight);
+      line.classList.toggle("masked", masked);
+    });
   }
 
   function listen(shown, grid) {
@@ -287,6 +415,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     grid.addEventListener("click", (event) => {
       const at = placed(event);
       if (!at) return;
+      if (shown.parts && at[0] === "keys") return event.target.focus(); // the query stays chosen
       const again = pinned?.join() === [shown.state, ...at].join();
       pinned = again ? null : [shown.state, ...at];
       const button = event.target.closest("[data-token]");
@@ -299,17 +428,23 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       if (!at) return;
       const [side, number] = at;
       const last = shown[side].count - 1;
-      const [onwards, back] = chosen.look === "matrix" && side === "keys" ? ["ArrowRight", "ArrowLeft"] : ["ArrowDown", "ArrowUp"];
+      const lying = { matrix: "keys", scores: "queries" }[chosen.look] === side;
+      const [onwards, back] = lying ? ["ArrowRight", "ArrowLeft"] : ["ArrowDown", "ArrowUp"];
       const moves = { [onwards]: number + 1, [back]: number - 1, Home: 0, End: last };
-      const over = { queries: ["ArrowRight"], keys: chosen.look === "matrix" ? ["ArrowDown"] : ["ArrowLeft"] }[side];
+      const over = { queries: [lying ? "ArrowDown" : "ArrowRight"], keys: [lying ? "ArrowDown" : "ArrowLeft"] }[side];
+      const step = shown.parts && side === "keys" ? { ArrowLeft: -1, ArrowRight: 1 }[event.key] : 0;
       if (event.key === "Escape") {
         pinned = null;
         shown.place.parentElement.querySelector("td[tabindex='0']").focus();
-      } else if (event.key in moves) shown.lists[side].querySelectorAll("button")[Math.max(0, Math.min(last, moves[event.key]))]?.focus();
+      } else if (step && shown.dimension + step >= -1) tell(shown, side, number, Math.min(shown.parts.d - 1, shown.dimension + step));
+      else if (event.key in moves) shown.lists[side].querySelectorAll("button")[Math.max(0, Math.min(last, moves[event.key]))]?.focus();
       else if (over.includes(event.key)) shown.lists[side === "queries" ? "keys" : "queries"].querySelector("button[tabindex='0']")?.focus();
       else return;
       event.preventDefault();
     });
+  }
+
+  function pointAtCells(shown) {
     shown.canvas.addEventListener("pointermove", (event) => {
       if (chosen.look !== "matrix") return;
       const box = shown.canvas.getBoundingClientRect();
@@ -323,9 +458,18 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   function tell(from, side, number, key = null) {
     const labels = (shown) => [...shown.queries.labels, "", ...shown.keys.labels].join("\n");
     for (const shown of panels.filter((one) => one.weights && (one === from || labels(one) === labels(from)))) {
+      if (shown.parts) {
+        tellScores(shown, side, number, key);
+        continue;
+      }
       const { queries, keys, weights } = shown;
       const alike = queries.labels.join("\n") === keys.labels.join("\n"); // one text looks at itself
       const lines = side === "queries" ? [gives(shown, number, chosen), ...(alike ? [gets(shown, number)] : [])] : [gets(shown, number), ...(alike ? [gives(shown, number, chosen)] : [])];
+      if (chosen.look === "layer" && side === "queries") {
+        const most = (weights) => Array.from({ length: keys.count }, (_, k) => k).reduce((best, k) => (weights[number * keys.count + k] > weights[number * keys.count + best] ? k : best), 0);
+        const each = shown.overlaid.filter(isOn).map((one) => [one.elsewhere ? `${one.layer}.${one.head}` : one.head, keys.labels[most(one.weights)], one.weights[number * keys.count + most(one.weights)]]);
+        lines.push(`Most of each head: ${each.map(([name, label, weight]) => `${name} ${quoted(label)} ${percent(weight)}`).join(", ")}.`);
+      }
       if (key !== null) lines.unshift(`${quoted(queries.labels[number])} gives ${percent(weights[number * keys.count + key])} to ${quoted(keys.labels[key])}.`);
       shown.told.replaceChildren(...lines.map((line) => make("p", {}, line)));
       mark(shown, "queries", (q) => (side === "keys" ? weights[q * keys.count + number] : 0), side === "queries" ? number : -1);
@@ -351,6 +495,10 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const near = focused && panels.find((shown) => shown.weights && shown.place.contains(focused));
     if (near) return tell(near, focused.closest(".side").classList.contains("queries") ? "queries" : "keys", Number(focused.dataset.token));
     for (const shown of panels.filter((one) => one.weights)) {
+      if (shown.parts) {
+        tellScores(shown, null, -1);
+        continue;
+      }
       shown.told.replaceChildren(make("p", { class: "about" }, "Point at a token, or move there with the arrow keys, to see what it attends to and which tokens attend to it; a click keeps it selected."));
       for (const side of ["queries", "keys"]) mark(shown, side, () => 0, -1);
       shown.looking = [null, -1];
@@ -359,18 +507,19 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   }
 
   function draw(shown) {
+    if (shown.parts) return drawScores(shown);
     const { canvas, queries, keys, weights, looking: [side, number] } = shown;
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     const size = Math.min(devicePixelRatio || 1, 16000 / Math.max(1, width, height)); // browsers draw no larger picture
     [canvas.width, canvas.height] = [width * size, height * size];
     const context = canvas.getContext("2d");
     context.scale(size, size);
-    context.fillStyle = context.strokeStyle = `rgb(${accent().join(",")})`;
+    context.fillStyle = context.strokeStyle = `rgb(${shade().join(",")})`;
     if (chosen.look === "layer") {
-      for (const [head, layer] of shown.overlaid) {
-        if (hidden.has(head)) continue;
-        context.strokeStyle = colourOf(shown, head);
-        drawLines(shown, context, layer, width);
+      for (const one of shown.overlaid.filter(isOn)) {
+        context.strokeStyle = colourOf(shown, one);
+        context.setLineDash(one.elsewhere ? [5, 3] : []);
+        drawLines(shown, context, one.weights, width);
       }
       return;
     }
@@ -442,5 +591,6 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     recall();
     controls();
     paint();
+    if (alone) addEventListener("hashchange", () => (recall(), controls(), paint()));
   }
 });

@@ -4,21 +4,26 @@ const attentionWeights = (() => {
   const LEAST = 0.02; // of a token's attention must be left to be scaled: roundings would be scaled as well
   const THUMBNAIL = 64; // pixels at most; of longer sentences a pixel stands for the largest of several weights
 
-  // Bytes hold square roots; they are unpacked when they are first shown.
+  // Bytes hold square roots; they are unpacked when they are first shown, once.
   const WEIGHTS = Float32Array.from({ length: 256 }, (_, byte) => (byte / 255) ** 2);
-  async function unpack(own) {
-    if (own.bytes) return;
-    const packed = Uint8Array.from(atob(own.weights), (letter) => letter.charCodeAt(0));
+  async function inflate(text) {
+    const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-    own.bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+    return new Response(stream).arrayBuffer();
   }
+  async function inflateAll(own) {
+    for (const parts of own.scores)
+      for (const name of ["queries", "keys", "rest", "sums"]) parts[name] = new Float32Array(await inflate(parts[name]));
+    own.bytes = new Uint8Array(await inflate(own.weights));
+  }
+  const unpack = (own) => (own.unpacked ??= inflateAll(own));
 
   const isMissing = (own, layer, head) => own.missing.some(([l, h]) => l === layer && h === head);
   const percent = (weight) => `${(100 * weight).toFixed(weight >= 0.0995 || weight === 0 ? 0 : 1)} %`;
   const quoted = (token) => `“${token}”`;
 
-  // The units of a side: their labels, the tokens of each, and whether they are shown.
-  function unitsOf(tokens, groups, chosen) {
+  // The units of a side: their labels, the tokens of each, and whether they are shown; of a pair those of one text.
+  function unitsOf(tokens, groups, chosen, text = null) {
     const words = chosen.units === "words" && groups;
     const labels = words ? groups.forms : tokens;
     const unit = words ? groups.words : tokens.map((_, i) => i);
@@ -26,10 +31,13 @@ const attentionWeights = (() => {
     unit.forEach((u) => pieces[u]++);
     const special = labels.map(() => false);
     if (groups) unit.forEach((u, i) => (special[u] ||= groups.special[i]));
-    const shown = labels.map((_, u) => chosen.special === "shown" || !special[u]);
+    const texts = labels.map(() => text);
+    if (text !== null) unit.forEach((u, i) => (texts[u] = groups.texts[i]));
+    const shown = labels.map((_, u) => (chosen.special === "shown" || !special[u]) && texts[u] === text);
     let count = 0;
     const place = shown.map((is) => (is ? count++ : -1)); // where a unit is shown
-    return { labels: labels.filter((_, u) => shown[u]), unit, pieces, place, count };
+    const kept = (values) => values.filter((_, u) => shown[u]);
+    return { labels: kept(labels), special: kept(special), numbers: kept(labels.map((_, u) => u)), unit, pieces, place, count, whole: count === labels.length };
   }
 
   // What a map shows of a head: weights (query, key), and of each query what it gives to tokens that are left out.
@@ -75,7 +83,6 @@ const attentionWeights = (() => {
   // The head that is shown first: tokens give most to one other token, special ones and themselves left out.
   function telling(shown, chosen) {
     const { own, queries, keys } = shown;
-    const special = (groups, i) => Boolean(chosen.units === "tokens" && groups?.special[i]);
     const alike = own.stack !== "cross";
     let best = [-1, 0, 0];
     for (let layer = 0; layer < own.layers; layer++)
@@ -86,7 +93,7 @@ const attentionWeights = (() => {
         for (let q = 0; q < queries.count; q++) {
           let most = 0;
           for (let k = 0; k < keys.count; k++)
-            if (!special(own.query_groups, q) && !special(own.key_groups, k) && !(alike && q === k)) most = Math.max(most, weights[q * keys.count + k]);
+            if (!queries.special[q] && !keys.special[k] && !(alike && queries.numbers[q] === keys.numbers[k])) most = Math.max(most, weights[q * keys.count + k]);
           sum += most;
         }
         if (sum > best[0]) best = [sum, layer, head];
@@ -102,7 +109,7 @@ const attentionWeights = (() => {
 
   function gives(shown, q, chosen) {
     const { queries, keys, weights, lost } = shown;
-    const note = chosen.special === "shown" ? "" : `; ${percent(lost[q])} goes to tokens that are left out`;
+    const note = keys.whole ? "" : `; ${percent(lost[q])} goes to tokens that are left out`;
     if (chosen.special === "scaled" && lost[q] > 1 - LEAST) return `${quoted(queries.labels[q])} gives ${percent(lost[q])} to tokens that are left out: too little is left to rescale.`;
     return `${quoted(queries.labels[q])} gives ${most(keys.labels, (k) => weights[q * keys.count + k], (label, share) => `${share} to ${quoted(label)}`) || "nothing"}${note}.`;
   }
@@ -112,5 +119,5 @@ const attentionWeights = (() => {
     return `${quoted(keys.labels[k])} gets ${most(queries.labels, (q) => weights[q * keys.count + k], (label, share) => `${share} from ${quoted(label)}`) || "nothing"}.`;
   }
 
-  return { unpack, isMissing, percent, quoted, unitsOf, look, thumbnail, telling, gives, gets };
+  return { unpack, isMissing, percent, quoted, unitsOf, look, thumbnail, telling, most, gives, gets };
 })();
