@@ -20,6 +20,7 @@ from headlens.files import output_errors
 from headlens.findings.verdicts import skill_first
 from headlens.pages.attention_page import page_of_view
 from headlens.pages.command_report import CommandReport
+from headlens.pages.self_contained import notebook_frame
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.visible_text import visible_text
@@ -143,10 +144,8 @@ class Result:
         ]
         parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]
         if (view := self._report.attention(self._recorded)) is not None and not tables:
-            page = escape(page_of_view(f"Attention of {' and '.join(view.states)}", view))
-            # Of an origin of its own, in which scripts see nothing of the notebook.
-            frame = 'sandbox="allow-scripts" style="width: 100%; height: 48rem; border: 0"'
-            return "".join([*parts, f'<iframe title="{title}" {frame} srcdoc="{page}"></iframe>'])
+            page = page_of_view(f"Attention of {' and '.join(view.states)}", view)
+            return "".join([*parts, notebook_frame(page, f"headlens {self.command}")])
         main = next((figure for _, figure in self._drawn() if isinstance(figure, Figure)), None)
         if main is not None:
             picture = io.BytesIO()

@@ -10,19 +10,19 @@ import base64
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from headlens.errors import OptionError, counted
-from headlens.pages.head_cards import SentenceMap
-from headlens.pages.self_contained import LARGE_PAGE, script_data, self_contained_page, template_part
+from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.self_contained import LARGE_PAGE, notebook_frame, script_data, self_contained_page, template_part
 from headlens.visible_text import visible_text
 
 LARGEST = 50_000_000  # bytes of weights on a page; a browser is slow to open more
 _HERE = "headlens.pages"
-_ROUNDING = 1e-3  # of half precision
+_ROUNDING, _OF_ROWS = 1e-3, 1e-2  # of half precision: of a weight, and of what a row adds up to
 
 
 @dataclass(frozen=True)
@@ -74,41 +74,96 @@ def size_notes(page: str, view: AttentionView) -> list[str]:
     return [f"attention.html is {size / 1e6:.1f} MB{shortened}: fewer or shorter sentences give a smaller page."]
 
 
+class AttentionPage(str):
+    """A page as HTML, to be written to a file, which a notebook displays."""
+
+    __slots__ = ("caption",)
+    caption: str
+
+    def __new__(cls, html: str, caption: str = "") -> Self:
+        """Makes a page of its text, with a caption for readers who do not see it."""
+        page = super().__new__(cls, html)
+        page.caption = caption
+        return page
+
+    def __repr__(self) -> str:
+        """Its caption and size, in place of all of the text."""
+        return visible_text(f"attention page of {self.caption} ({len(self.encode()) / 1e6:.1f} MB of HTML)")
+
+    def _repr_html_(self) -> str:
+        return notebook_frame(self, self.caption)
+
+
 def attention_page(
-    tokens: Sequence[str], weights: Any, keys: Sequence[str] | None = None, *, stack: str = "encoder", title: str = ""
+    tokens: Sequence[str],
+    weights: Any,
+    keys: Sequence[str] | None = None,
+    *,
+    second_text: int | None = None,
+    stack: str = "encoder",
+    title: str = "",
 ) -> str:
     """Returns the interactive page of `headlens attend` for attention weights of one's own, as HTML.
 
         page = headlens.attention_page(tokens, torch.stack(outputs.attentions)[:, 0])
         Path("mine.html").write_text(page, encoding="utf-8")
 
+    A notebook displays the page.
+
     Args:
         tokens: labels of the queries.
         weights: (layers, heads, query, key), (heads, query, key) of one layer, or (query, key) of one head, as an
-            array or a tensor; NaN for a head that is not there.
+            array or a tensor; a head that is not there is NaN throughout. Rows that do not add up to 1 are shown as
+            they are, and the page says so.
         keys: labels of the keys; None where these are the queries.
+        second_text: where the tokens are of two texts, the number of the first token of the second one; attention can
+            then be limited to that from one text to the other.
         stack: what the heads are called: encoder, decoder or cross.
         title: of the page; empty for the tokens.
 
     Raises:
-        OptionError: if the shape is none of these or does not fit the tokens, or a weight is below 0 or above 1.
+        OptionError: if the shape is none of these or does not fit the tokens, a weight is below 0, above 1 or NaN, or
+            there is no such token.
     """
-    array = np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
+    try:
+        array = np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"The weights are no array of numbers: {error}.", "Stack layers and heads first.") from error
     labels = list(tokens), list(tokens if keys is None else keys)
     if not 2 <= array.ndim <= 4 or array.shape[-2:] != tuple(map(len, labels)) or not array.size:
         raise OptionError(
             f"The weights have the shape {array.shape}, and there are {len(labels[0])} x {len(labels[1])} labels.",
             "Give (layers, heads, query, key), (heads, query, key) or (query, key), and a label for each.",
         )
-    if np.nanmin(array, initial=0) < 0 or np.nanmax(array, initial=0) > 1 + _ROUNDING:
-        raise OptionError("Attention weights are from 0 to 1, and these are not.", "Give them after the softmax.")
-    text = title or " ".join(labels[0])
     whole = array[(None,) * (4 - array.ndim)]
-    view = AttentionView([title or "attention"], [SentenceMap(text, stack, *labels, whole, text)])
-    return page_of_view(text, view)
+    given = whole[~np.asarray(np.isnan(whole).all((2, 3)))]  # (heads, query, key)
+    if not (given >= 0).all() or given.max(initial=0) > 1 + _ROUNDING:
+        advice = "Give them after the softmax; a head that is not there is NaN throughout."
+        raise OptionError("Attention weights are from 0 to 1, and these are not, or are NaN.", advice)
+    groups = None
+    if second_text is not None:
+        if keys is not None or not 0 < second_text < len(labels[0]):
+            raise OptionError(
+                f"second_text {second_text} is not the number of a token with others before it.",
+                f"Give a number from 1 to {len(labels[0]) - 1}, and no keys of their own.",
+            )
+        of_texts = [int(place >= second_text) for place in range(len(labels[0]))]
+        groups = TokenGroups([*range(len(of_texts))], labels[0], [False] * len(of_texts), texts=of_texts)
+    sums = given.sum(-1)
+    notes = []
+    if sums.size and np.abs(sums - 1).max() > _OF_ROWS:
+        notes.append(
+            f"Weights of a token add up to between {sums.min():.3g} and {sums.max():.3g}, not to 1. They are shown as "
+            "they are."
+        )
+    text = title or " ".join(labels[0])
+    own = SentenceMap(text, stack, *labels, whole, text, query_groups=groups, key_groups=groups)
+    return AttentionPage(page_of_view(text, AttentionView([title or "attention"], [own]), notes=notes), text)
 
 
-def page_of_view(title: str, view: AttentionView, measuring: Mapping[str, int] | None = None) -> str:
+def page_of_view(
+    title: str, view: AttentionView, measuring: Mapping[str, int] | None = None, notes: Sequence[str] = ()
+) -> str:
     """Returns a page of its own with the view, as HTML.
 
     Args:
@@ -116,9 +171,16 @@ def page_of_view(title: str, view: AttentionView, measuring: Mapping[str, int] |
         view: the sentences.
         measuring: given where a server measures sentences that are typed in the page: `limit`, the letters that a
             sentence may have, and `translated`, whether a translation goes with each.
+        notes: what readers should know before they look.
     """
     policy, data = "" if measuring is None else "; connect-src 'self'", attention_data(view) | {"measuring": measuring}
-    looks: dict[str, Any] = {"style": view_style(), "script": view_script(), "more_policy": policy, "wide": True}
+    looks: dict[str, Any] = {
+        "style": view_style(),
+        "script": view_script(),
+        "more_policy": policy,
+        "wide": True,
+        "notes": notes,
+    }
     return self_contained_page(_HERE, "attention.html", **looks, title=title, command="attend", data=script_data(data))
 
 

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from headlens.visible_text import visible_text
 
@@ -70,6 +70,12 @@ def policy(style: str, script: str, more: str = "") -> str:
         f"default-src 'none'; img-src data:; style-src 'sha256-{of_style}'; script-src 'sha256-{of_script}'; "
         f"base-uri 'none'; form-action 'none'{more}"
     )
+
+
+def notebook_frame(page: str, title: str) -> str:
+    """Returns a page as a notebook shows it: in a frame of an origin of its own, where scripts see nothing of it."""
+    frame = 'sandbox="allow-scripts" style="width: 100%; height: 48rem; border: 0"'
+    return f'<iframe title="{escape(visible_text(title))}" {frame} srcdoc="{escape(str(page))}"></iframe>'
 
 
 def script_data(data: Any) -> Markup:
