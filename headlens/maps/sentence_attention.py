@@ -55,9 +55,7 @@ class AttentionMaps:
 
     def sentence_maps(self, name: str, state: int = 0, sentence: int = 0) -> list[SentenceMap]:
         """The maps by stack, as pages and figures show them, under a name; see `SentenceMap`."""
-        text, target = self.example.source.text, self.example.target
-        if target is not None and any(group.texts for sides in self.groups.values() for group in sides):
-            text = f"{text} {target.text}"  # both were read as one sequence
+        text = self.example.source.text.replace("\n", " ")  # between two texts that were read as one sequence
         return [
             SentenceMap(
                 *(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack], sentence),

@@ -127,9 +127,9 @@ def attention_page(
     """
     try:
         array = np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise OptionError(f"The weights are no array of numbers: {error}.", "Stack layers and heads first.") from error
-    labels = list(tokens), list(tokens if keys is None else keys)
+    labels = [*map(str, tokens)], [*map(str, tokens if keys is None else keys)]
     if not 2 <= array.ndim <= 4 or array.shape[-2:] != tuple(map(len, labels)) or not array.size:
         raise OptionError(
             f"The weights have the shape {array.shape}, and there are {len(labels[0])} x {len(labels[1])} labels.",

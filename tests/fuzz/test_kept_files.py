@@ -30,6 +30,7 @@ from headlens.errors import InputError, OptionError, read_errors
 from headlens.learning.loop import TrainingState, restore_random, save_random
 from headlens.maps.stored_maps import read_maps, write_maps
 from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.score_parts import ScoreParts
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import PassState
 from headlens.runs.folder import RunFolder
@@ -94,7 +95,16 @@ def stored_maps(folder: Path) -> tuple[Path, Read]:
     return folder / "run" / "attention.safetensors", lambda: read_maps(read_recorded(folder / "run", ""), str)
 
 
-MAKERS = [mask_file, graphs, kept_sums, training_state, projections, stored_maps]
+def stored_scores(folder: Path) -> tuple[Path, Read]:
+    parts = ScoreParts(0, [0, 1], 0.5, *torch.rand(2, 2, 2, 3).numpy())
+    weights = torch.softmax(torch.rand(1, 2, 2, 2), -1).numpy()
+    with RunFolder.create(folder / "run", command="attend", model="demo") as run:
+        run.start({})
+        write_maps(run, [SentenceMap("a", "encoder", "xy", "xy", weights, scores=[parts.fitted(weights[0])])])
+    return folder / "run" / "queries_keys.safetensors", lambda: read_maps(read_recorded(folder / "run", ""), str)
+
+
+MAKERS = [mask_file, graphs, kept_sums, training_state, projections, stored_maps, stored_scores]
 
 
 @pytest.fixture(scope="module", params=MAKERS, ids=lambda make: make.__name__)

@@ -11,17 +11,20 @@ import pytest
 
 from headlens.analyses.attend.report import REPORT
 from headlens.errors import InputError
-from headlens.maps.stored_maps import LABELS, read_maps, write_maps
+from headlens.maps.stored_maps import LABELS, SCORES, read_maps, write_maps
 from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.score_parts import ScoreParts
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 
 WEIGHTS = np.full((1, 2, 3, 3), 1 / 3, np.float32)
 GROUPS = TokenGroups([0, 1, 1], ["[CLS]", "tricycle"], [True, False, False])
+VECTORS = np.arange(10, dtype=np.float32).reshape(1, 5, 2)
+PARTS = ScoreParts(0, [1], 0.5, VECTORS[:, :2], VECTORS[:, 2:], shared_by=2).fitted(WEIGHTS[0, 1:, :2])
 MAPS = [
     SentenceMap("1", "encoder", tuple("abc"), tuple("abc"), WEIGHTS, "A text.", 0, GROUPS, GROUPS),
     SentenceMap("1", "encoder", tuple("abc"), tuple("abc"), WEIGHTS / 2, "A text.", 1, GROUPS, None),
-    SentenceMap("a.state1", "cross", tuple("ab"), tuple("abc"), WEIGHTS[:, :, :2]),
+    SentenceMap("a.state1", "cross", tuple("ab"), tuple("abc"), WEIGHTS[:, :, :2], scores=(PARTS,)),
 ]
 
 
@@ -41,7 +44,10 @@ def recorded(folder: Path, **facts: Any) -> RecordedRun:
 def test_they_come_back_as_they_were(folder: Path) -> None:
     for read, written in zip(read_maps(recorded(folder), str), MAPS, strict=True):
         assert np.array_equal(read.weights, written.weights)
-        assert {**vars(read), "weights": 0} == {**vars(written), "weights": 0}
+        same = {"weights": 0, "scores": 0}
+        assert {**vars(read), **same} == {**vars(written), **same}
+        for ours, theirs in zip(read.scores, written.scores, strict=True):
+            assert all(np.array_equal(value, getattr(theirs, name)) for name, value in vars(ours).items())
 
 
 def test_the_view_has_all_states_and_cards_the_first(folder: Path) -> None:
@@ -69,6 +75,23 @@ def test_runs_of_earlier_versions_have_tokens_alone(folder: Path) -> None:
     assert view.maps[0].query_groups is None
 
 
+def test_scores_that_are_not_there_are_not_shown(folder: Path) -> None:
+    (folder / SCORES).unlink()
+    assert [read.scores for read in read_maps(recorded(folder), str)] == [()] * len(MAPS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"layer": 1}, {"heads": [0, 1]}, {"heads": ["x"]}, {"off": []}, {"scaling": "x"}, {"more": 1}, {"shared_by": 0}],
+)
+def test_broken_scores_are_refused(folder: Path, change: dict[str, Any]) -> None:
+    labels = json.loads((folder / LABELS).read_text(encoding="utf-8"))
+    labels["a.state1"]["cross"]["scores"][0] |= change
+    (folder / LABELS).write_text(json.dumps(labels), encoding="utf-8")
+    with pytest.raises(InputError, match="do not hold attention on sentences"):
+        read_maps(recorded(folder), str)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -79,6 +102,8 @@ def test_runs_of_earlier_versions_have_tokens_alone(folder: Path) -> None:
         {"key_groups": {"words": [0, True, 2], "forms": ["a", "b", "c"], "special": [False] * 3}},
         {"key_groups": {"words": [0, 1, 2], "forms": ["a", "b", 3], "special": [False] * 3}},
         {"key_groups": {"words": [0, 1, 2], "forms": ["a", "b", "c"], "special": [0, 1, "x"]}},
+        {"key_groups": {"words": [0, 1, 2], "forms": ["a", "b", "c"], "special": [False] * 3, "texts": [0, 1]}},
+        {"key_groups": {"words": [0, 1, 2], "forms": ["a", "b", "c"], "special": [False] * 3, "texts": [0, 1, 2]}},
         {"state": "x"},
         {"state": float("inf")},
         {"state": None},
