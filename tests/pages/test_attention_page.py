@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import pickle
 import re
 import zlib
 from html import unescape
@@ -18,6 +19,7 @@ import headlens
 from headlens.errors import OptionError
 from headlens.pages.attention_page import AttentionView, attention_data, page_of_view, size_notes
 from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.score_parts import ScoreParts
 from headlens.pages.self_contained import LARGE_PAGE
 from headlens.visible_text import visible_text
 
@@ -171,8 +173,87 @@ def test_a_page_of_weights_of_one_s_own() -> None:
         (np.zeros((0, 2, 2)), "have the shape"),
         (np.full((2, 2), 1.5), "from 0 to 1"),
         (np.full((2, 2), -0.1), "from 0 to 1"),
+        (np.array([[0.5, np.nan], [0.5, 0.5]]), "or are NaN"),
+        (np.array([[0.5, np.inf], [0.5, 0.5]]), "from 0 to 1"),
+        ([[0.5], [0.5, 0.5]], "no array of numbers"),
+        ([["a", "b"], ["c", "d"]], "no array of numbers"),
     ],
 )
-def test_weights_that_are_none_are_refused(weights: np.ndarray, message: str) -> None:
+def test_weights_that_are_none_are_refused(weights: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         headlens.attention_page(["a", "b"], weights)
+
+
+def test_a_head_of_nan_is_not_there() -> None:
+    weights = softmax(2, 2, 3, 3)
+    weights[1, 0] = np.nan
+    (own,) = data_of(headlens.attention_page("abc", weights))["sentences"][0]["maps"]
+    assert own["missing"] == [[1, 0]]
+    assert np.abs(unpacked(own)[1, 1] - weights[1, 1]).max() < 0.004
+
+
+def test_rows_that_do_not_add_up_to_one_are_told() -> None:
+    weights = softmax(1, 2, 3, 3)
+    for whole in (weights, torch.tensor(weights).bfloat16()):
+        assert "add up to" not in headlens.attention_page("abc", whole)
+    weights[0, 1] *= 0.5
+    told = "Weights of a token add up to between 0.5 and 1, not to 1. They are shown as they are."
+    assert told in headlens.attention_page("abc", weights)
+    # Keys were taken for queries: columns add up to 1, rows do not.
+    turned = softmax(1, 2, 3, 3).swapaxes(2, 3)
+    assert "not to 1. They are shown" in headlens.attention_page("abc", turned)
+
+
+def test_two_texts_of_one_s_own() -> None:
+    (own,) = data_of(headlens.attention_page("abcd", softmax(1, 1, 4, 4), second_text=3))["sentences"][0]["maps"]
+    assert own["query_groups"]["texts"] == own["key_groups"]["texts"] == [0, 0, 0, 1]
+    for number, keys in ((0, None), (4, None), (-1, None), (2, "wxyz")):
+        with pytest.raises(OptionError, match=f"second_text {number} is not the number of a token"):
+            headlens.attention_page("abcd", softmax(1, 1, 4, 4), keys, second_text=number)
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
+    page = headlens.attention_page(["a", HOSTILE[1]], softmax(1, 1, 2, 2))
+    shown = page._repr_html_()  # type: ignore[attr-defined]
+    (frame,) = re.findall(
+        r'^<iframe title="[^"]*" sandbox="allow-scripts" style="[^"]*" srcdoc="([^"]*)"></iframe>$', shown
+    )
+    assert unescape(frame) == page
+    assert repr(page) == f"attention page of a {HOSTILE[1]} (0.1 MB of HTML)"
+    assert pickle.loads(pickle.dumps(page)) == page
+
+
+def test_a_page_has_what_weights_are_made_of_as_it_was() -> None:
+    generator = np.random.default_rng(0)
+    queries, keys = (generator.standard_normal((2, n, 8)).astype(np.float32) for n in (3, 4))
+    scores = np.einsum("hqd,hkd->hqk", queries.astype(float), keys) * 8**-0.5 - 0.2 * np.arange(4)
+    weights = (np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)).astype(np.float32)
+    parts = ScoreParts(1, [0, 2], 8**-0.5, queries, keys, shared_by=3).fitted(weights)
+    whole = np.full((2, 3, 3, 4), 0.25, np.float32)
+    whole[1, [0, 2]] = weights
+    own = SentenceMap("1", "cross", "abc", "wxyz", whole, scores=[parts])
+    data = attention_data(AttentionView(["m"], [own]))["sentences"][0]["maps"][0]["scores"]
+    (kept,) = data
+    assert (kept["layer"], kept["heads"], kept["d"], kept["shared_by"], kept["off"]) == (1, [0, 2], 8, 3, parts.off)
+
+    def array(name: str, *shape: int) -> npt.NDArray[np.float64]:
+        packed = zlib.decompress(base64.b64decode(kept[name]))
+        return np.frombuffer(packed, "<f4").reshape(shape).astype(float)
+
+    # As the script of the page makes them
+    products = np.einsum("hqd,hkd->hqk", array("queries", 2, 3, 8), array("keys", 2, 4, 8))
+    raised = np.exp(kept["scaling"] * products + array("rest", 2, 3, 4))
+    made = raised / raised.sum(-1, keepdims=True) * array("sums", 2, 3)[..., None]
+    assert np.abs(made - weights).max() < 1e-5
+    assert kept["size"] == sum(len(kept[name]) for name in ("queries", "keys", "rest", "sums"))
+    assert data_of(page_of_view("A", AttentionView(["m"], [own])))["sentences"][0]["maps"][0]["scores"] == data
+
+
+def test_queries_and_keys_count_for_the_size_of_a_page() -> None:
+    weights = softmax(1, 1, 4, 4)
+    vectors = np.random.default_rng(0).standard_normal((1, 4, 64)).astype(np.float32)
+    parts = ScoreParts(0, [0], 0.125, vectors, vectors).fitted(weights[0])
+    view = AttentionView(["m"], [sentence(weights, "1", scores=[parts])])
+    own = attention_data(view)["sentences"][0]["maps"][0]
+    size = len(own["weights"]) + own["scores"][0]["size"]
+    assert [attention_data(view, room)["left_out"] for room in (size, size - 1)] == [0, 1]
