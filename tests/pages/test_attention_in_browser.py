@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from headlens.analyses.attend.states import states_of
 from headlens.models.loading import LoadedModel
 from headlens.pages.attention_page import AttentionView, page_of_view
 from headlens.pages.head_cards import SentenceMap, TokenGroups
+from headlens.pages.score_parts import ScoreParts
 
 pytestmark = pytest.mark.slow
 TOKENS = ["[CLS]", "tri", "##cycle", "rusts", "[SEP]"]
@@ -368,3 +370,304 @@ def test_all_heads_of_a_layer_in_one_picture(look: Callable[..., Seen]) -> None:
     assert seen.page.locator(".chips").count() == 0
     seen.page.get_by_role("button", name="Whole layer").click()
     assert seen.troubles == []
+
+
+VECTORS = {
+    "queries": np.array([[[1, 0], [0, 2], [1, 1], [2, -1], [0, 0]]], np.float32),
+    "keys": np.array([[[1, 0], [0, 1], [-1, 0], [3, 1], [0.5, 0.5]]], np.float32),
+}
+
+
+def view_with_scores(change: Callable[[Any], Any] = lambda scores: scores, *, sink: float = 0.0) -> AttentionView:
+    """A sentence of which head 1.2 has queries and keys of two dimensions, and perhaps something beside them."""
+    scores = 0.5 * np.einsum("hqd,hkd->hqk", VECTORS["queries"], VECTORS["keys"]).astype(np.float64)
+    raised = np.exp(change(scores))
+    whole = weights()
+    whole[1, 2] = (raised / (raised.sum(-1, keepdims=True) + sink))[0]
+    parts = ScoreParts(1, [2], 0.5, VECTORS["queries"], VECTORS["keys"], shared_by=3).fitted(whole[1, 2:])
+    own = SentenceMap("1", "encoder", TOKENS, TOKENS, whole, "Tricycle rusts", 0, GROUPS, GROUPS, scores=[parts])
+    return AttentionView(["m"], [own])
+
+
+def cells(seen: Seen, kind: str) -> list[str]:
+    return seen.page.locator(f".keys .{kind}").all_text_contents()
+
+
+def with_scores(look: Callable[..., Seen], shown: AttentionView, **how: Any) -> Seen:
+    seen = look(shown, **how)
+    seen.page.get_by_role("button", name="Query × keys").click()
+    seen.head(1, 2).click()
+    return seen
+
+
+def test_a_weight_is_taken_apart_dimension_by_dimension(look: Callable[..., Seen]) -> None:
+    seen = with_scores(look, view_with_scores())
+    about = seen.page.locator(".state .about").first.text_content()
+    assert about.startswith("A score is 0.5 times the sum of the 2 products of a query and a key.")
+    assert "shares its keys with heads 0, 1." in about
+    assert "products alone do not give" not in about
+    # The query of "rusts" is (2, -1): products 2 0, 0 -1, -2 0, 6 -1, 1 -0.5.
+    seen.token("queries", "rusts").hover()
+    assert cells(seen, "score") == ["1.00", "−0.50", "−1.00", "2.50", "0.25"]
+    raised = np.exp([1, -0.5, -1, 2.5, 0.25])
+    shares = [f"{100 * share:.{0 if share >= 0.0995 else 1}f} %" for share in raised / raised.sum()]
+    assert cells(seen, "weight") == shares
+    assert seen.told()[0].startswith(f"“rusts” gives {shares[3]} to “rusts”, {shares[0]} to “[CLS]”, ")
+    told = f"“rusts” and “rusts”: 5.00 × 0.5 = 2.50, weight {shares[3]}; "
+    told += "largest products: dimensions 0 (+6.00), 1 (−1.00)."
+    assert seen.told()[1] == told
+    seen.page.get_by_text("In words").click()
+    assert seen.page.locator(".words li").all_text_contents()[3] == told
+    # pointing at a key keeps the query
+    seen.token("keys", "tri").hover()
+    assert seen.told()[1].startswith("“rusts” and “tri”: −1.00 × 0.5 = −0.50, weight ")
+    strip = seen.page.locator(".keys canvas.product").nth(3)
+    strip.hover(position={"x": strip.bounding_box()["width"] * 0.75, "y": 5})
+    assert seen.told()[0] == "Dimension 1: −1.00 of “rusts” × 1.00 of “rusts” = −1.00."
+    strip = seen.page.locator("canvas.query")
+    strip.hover(position={"x": strip.bounding_box()["width"] * 0.25, "y": 5})
+    assert seen.told()[0] == "Dimension 0 of “rusts”: 2.00."
+    assert seen.page.get_by_label("Special tokens").is_hidden()
+    assert seen.troubles == []
+
+
+def test_strips_are_blue_above_zero_and_orange_below(look: Callable[..., Seen]) -> None:
+    pixel = """([row, share]) => { const c = document.querySelectorAll(".keys canvas.product")[row];
+        return [...c.getContext("2d").getImageData(share * c.width, c.height / 2, 1, 1).data]; }"""
+    for scheme, above, below in (
+        ("light", [0, 0x63, 0xA0], [0xA3, 0x3B, 0]), ("dark", [0x6D, 0xB8, 0xF2], [0xFF, 0x9F, 0x66]),
+    ):  # fmt: skip
+        seen = with_scores(look, view_with_scores(), color_scheme=scheme)
+        seen.token("queries", "rusts").click()
+        seen.page.mouse.move(1, 1)
+        assert seen.page.evaluate(pixel, [3, 0.25]) == [*above, 255]  # 6, the largest
+        faint = seen.page.evaluate(pixel, [1, 0.75])  # -1
+        assert faint[3] == pytest.approx(255 * (1 / 6) ** 0.5, abs=2)
+        assert faint[:3] == pytest.approx(below, abs=3)
+        assert seen.page.evaluate(pixel, [1, 0.25])[3] == 0
+
+
+def test_what_is_in_scores_beside_products_is_told(look: Callable[..., Seen]) -> None:
+    place = np.arange(5)
+    distance = np.abs(place[:, None] - place)
+    seen = with_scores(look, view_with_scores(lambda scores: scores - 0.5 * distance))
+    assert "the products alone do not give the weights" in seen.page.locator(".state .about").first.text_content()
+    seen.token("queries", "##cycle").hover()
+    assert cells(seen, "rest") == ["−1.00", "−0.50", "0.00", "−0.50", "−1.00"]
+    assert cells(seen, "score") == ["0.50", "0.50", "−0.50", "2.00", "0.50"]
+    raised = np.exp(np.array([0.5, 0.5, -0.5, 2, 0.5]) - 0.5 * distance[2])
+    assert cells(seen, "weight")[3] == f"{100 * raised[3] / raised.sum():.0f} %"
+    assert ", rest −0.50, weight" in seen.told()[1]
+
+
+def test_masks_and_sinks_are_told(look: Callable[..., Seen]) -> None:
+    masked = with_scores(look, view_with_scores(lambda scores: np.where(np.tri(5) > 0, scores, -np.inf)))
+    masked.token("queries", "tri").hover()
+    assert cells(masked, "weight")[2:] == ["–"] * 3
+    assert masked.page.locator(".keys .rest").count() == 0
+    about = masked.page.locator(".state .about").first.text_content()
+    assert "A key without a weight is masked" in about
+    sink = with_scores(look, view_with_scores(sink=5.0))
+    sink.token("queries", "[SEP]").hover()  # all scores are 0: five keys and the sink, which counts five times
+    assert cells(sink, "weight") == ["10 %"] * 5
+    assert sink.told()[0].endswith("; 50 % goes to no token, as with a learned sink.")
+
+
+def test_scores_are_gone_through_by_keys(look: Callable[..., Seen]) -> None:
+    seen = with_scores(look, view_with_scores())
+    seen.page.keyboard.press("Enter")
+    assert seen.focused() == "[CLS]"
+    for key, token in (("ArrowRight", "tri"), ("End", "[SEP]"), ("ArrowLeft", "rusts"), ("ArrowDown", "[CLS]")):
+        seen.page.keyboard.press(key)
+        assert seen.focused() == token, key
+    for key, told in (
+        ("ArrowDown", "“rusts” gives"), ("ArrowRight", "Dimension 0: 2.00"), ("ArrowRight", "Dimension 1: −1.00"),
+        ("ArrowRight", "Dimension 1: −1.00"), ("ArrowLeft", "Dimension 0: 2.00"), ("ArrowLeft", "“rusts” gives"),
+    ):  # fmt: skip
+        seen.page.keyboard.press(key)
+        assert seen.told()[0].startswith(told), key
+    assert seen.focused() == "tri"
+    seen.page.keyboard.press("ArrowLeft")
+    assert seen.focused() == "rusts"
+    seen.page.keyboard.press("Escape")
+    assert seen.focused() == "1 2"
+    assert seen.troubles == []
+
+
+def test_heads_without_queries_and_keys_say_so(look: Callable[..., Seen]) -> None:
+    seen = with_scores(look, view_with_scores())
+    seen.head(0, 0).click()
+    told = "This page has no queries and keys of this head for this sentence. It has those of 1.2."
+    assert seen.page.locator(".state .remark").text_content().startswith(told)
+    seen.head(1, 2).click()
+    assert seen.page.locator(".keys .score").count() == 5
+    # A page that has none at all offers none.
+    assert look(view()).page.get_by_role("button", name="Query × keys").count() == 0
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_scores_fit_the_window(look: Callable[..., Seen], width: int) -> None:
+    generator = np.random.default_rng(0)
+    tokens = [*"abcdefghijk", "extraordinarilylongtoken" * 3]
+    vectors = generator.standard_normal((2, 1, 12, 128)).astype(np.float32)
+    scores = np.einsum("hqd,hkd->hqk", *vectors) - generator.random((1, 12, 12))
+    one = (np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)).astype(np.float32)
+    parts = ScoreParts(0, [0], 1.0, *vectors).fitted(one)
+    own = SentenceMap("1", "encoder", tokens, tokens, one[None], "T", scores=[parts])
+    seen = look(AttentionView(["m"], [own]), viewport={"width": width, "height": 844})
+    seen.page.get_by_role("button", name="Query × keys").click()
+    assert seen.page.evaluate("() => document.documentElement.scrollWidth") == width
+    strips = [seen.page.locator(f".keys canvas.{kind}").first.bounding_box() for kind in ("key", "product")]
+    assert all(strip["width"] >= 128 for strip in strips)
+    assert strips[0]["y"] == strips[1]["y"]
+    for kind in ("score", "rest", "weight"):
+        cell = seen.page.locator(f".keys .{kind}").first
+        assert cell.evaluate("own => own.scrollWidth <= own.clientWidth")
+        box = cell.bounding_box()
+        assert box["x"] + box["width"] <= width
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_hostile_tokens_stay_words_among_scores(look: Callable[..., Seen], words: str) -> None:
+    vectors = np.ones((1, 1, 2), np.float32)
+    parts = ScoreParts(0, [0], 1.0, vectors, vectors).fitted(np.ones((1, 1, 1), np.float32))
+    own = SentenceMap("1", "encoder", [words], [words], np.ones((1, 1, 1, 1)), words, scores=[parts])
+    seen = look(AttentionView([words], [own]))
+    seen.page.get_by_role("button", name="Query × keys").click()
+    assert seen.told()[0] == f"“{words}” gives 100 % to “{words}”."
+    assert seen.page.locator("script, img").count() == 1
+    assert seen.troubles == []
+
+
+def test_scores_of_two_states_are_of_the_same_query(look: Callable[..., Seen]) -> None:
+    first = view_with_scores().maps[0]
+    other = view_with_scores(lambda scores: -scores).maps[0]
+    seen = with_scores(look, AttentionView(["a", "b"], [first, replace(other, state=1)]))
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0].startswith("“rusts” gives 71 % to “rusts”")
+    assert seen.told(1)[0].startswith("“rusts” gives 49 % to “##cycle”")
+
+
+def paired() -> AttentionView:
+    """Two texts: what the first three tokens give is 0.5, 0.25, 0.1, 0.1, 0.05, the others the same in reverse."""
+    own = np.full((1, 1, 5, 5), 0.2, np.float32)
+    own[0, 0, :3], own[0, 0, 3:] = [0.5, 0.25, 0.1, 0.1, 0.05], [0.05, 0.1, 0.1, 0.25, 0.5]
+    texts = replace(GROUPS, texts=[0, 0, 0, 1, 1])
+    return AttentionView(["m"], [SentenceMap("1", "encoder", TOKENS, TOKENS, own, "T", 0, texts, texts)])
+
+
+def test_attention_from_one_text_to_the_other_alone(look: Callable[..., Seen]) -> None:
+    seen = look(paired())
+
+    def labels() -> list[list[str]]:
+        return [seen.page.locator(f".{side} button").all_text_contents() for side in ("queries", "keys")]
+
+    texts = seen.page.get_by_label("Texts")
+    names = ["all", "first → second", "second → first", "within the first", "within the second"]
+    assert texts.locator("option").all_text_contents() == names
+    texts.select_option(label="first → second")
+    assert labels() == [TOKENS[:3], TOKENS[3:]]
+    seen.token("queries", "tri").hover()
+    assert seen.told() == ["“tri” gives 10 % to “rusts”, 5.0 % to “[SEP]”; 85 % goes to tokens that are left out."]
+    assert (
+        "Only attention from the first to the second text is shown" in seen.page.locator(".about").first.text_content()
+    )
+    texts.select_option(label="second → first")
+    assert labels() == [TOKENS[3:], TOKENS[:3]]
+    texts.select_option(label="within the second")
+    assert labels() == [TOKENS[3:], TOKENS[3:]]
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0] == "“rusts” gives 50 % to “[SEP]”, 25 % to “rusts”; 25 % goes to tokens that are left out."
+    # together with what else can be left out
+    seen.page.get_by_label("Special tokens").select_option("scaled")
+    seen.page.get_by_role("button", name="Words", exact=True).click()
+    texts.select_option(label="second → first")
+    assert labels() == [["rusts"], ["tricycle"]]
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[0] == "“rusts” gives 100 % to “tricycle”; 80 % goes to tokens that are left out."
+    texts.select_option(label="all")
+    seen.page.get_by_label("Special tokens").select_option("shown")
+    assert labels()[0] == ["[CLS]", "tricycle", "rusts", "[SEP]"]
+    assert look(view()).page.get_by_label("Texts").count() == 0
+    assert seen.troubles == []
+
+
+def test_a_head_of_another_layer_is_kept_and_all_can_be_switched_off(look: Callable[..., Seen]) -> None:
+    seen = look(view())
+    picture = "() => document.querySelector('.look canvas').toDataURL()"
+    seen.page.get_by_role("button", name="Whole layer").click()
+    seen.page.get_by_role("button", name="Keep 1.2").click()
+    assert seen.page.get_by_role("button", name="Keep 1.2").get_attribute("aria-pressed") == "true"
+    seen.head(0, 0).click()
+    chips = seen.page.locator(".chips button")
+    assert chips.all_text_contents() == ["0", "1", "2", "1.2"]
+    seen.page.get_by_role("button", name="None").click()
+    assert [chip.get_attribute("aria-pressed") for chip in chips.all()] == ["false"] * 3 + ["true"]
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[-1] == "Most of each head: 1.2 “##cycle” 50 %."
+    seen.page.mouse.move(1, 1)
+    alone = seen.page.evaluate(picture)
+    seen.page.get_by_role("button", name="All", exact=True).click()
+    seen.page.mouse.move(1, 1)
+    assert seen.page.evaluate(picture) != alone
+    seen.token("queries", "rusts").hover()
+    assert seen.told()[-1].startswith(
+        "Most of each head: 0 “[CLS]” 20 %, 1 “[CLS]” 20 %, 2 “[CLS]” 20 %, 1.2 “##cycle” 50 %"
+    )
+    chips.nth(3).click()
+    assert chips.count() == 3
+    assert seen.troubles == []
+
+
+def test_an_address_has_scores_texts_and_heads_that_are_kept(
+    look: Callable[..., Seen], new_context: Callable[..., Any]
+) -> None:
+    def again(address: str) -> Seen:
+        opened = Seen.at(address, new_context(offline=True))
+        opened.page.wait_for_selector(".state")
+        return opened
+
+    seen = with_scores(look, view_with_scores())
+    seen.token("queries", "rusts").click()
+    copied = again(seen.page.url)
+    assert copied.told() == seen.told()
+    assert cells(copied, "score") == ["1.00", "−0.50", "−1.00", "2.50", "0.25"]
+    # Another address of the same page is followed, too, as by the back button.
+    copied.page.evaluate("() => { location.hash = 'look=layer&heads=0.1&hidden=0.2&added=1.2' }")
+    copied.page.wait_for_selector(".chips")
+    chips = copied.page.locator(".chips button")
+    assert [(c.text_content(), c.get_attribute("aria-pressed")) for c in chips.all()] == [
+        ("0", "false"), ("1", "true"), ("2", "false"), ("1.2", "true"),
+    ]  # fmt: skip
+    assert again(copied.page.url).page.locator(".chips button[aria-pressed=true]").all_text_contents() == ["1", "1.2"]
+    pair = look(paired())
+    pair.page.get_by_label("Texts").select_option("1-0")
+    assert again(pair.page.url).page.locator(".queries button").all_text_contents() == TOKENS[3:]
+    # What does not fit is ignored: texts of a page without two, heads and looks that are not there.
+    page = look(view()).page.url.partition("#")[0]
+    odd = again(f"{page}#pair=0-1&look=scores&added=9.9,x,1&hidden=a.-1.{'9' * 400}&token=9.queries.1&heads=%00&=&%")
+    assert odd.page.locator(".queries button").all_text_contents() == TOKENS
+    assert odd.page.get_by_role("button", name="Lines").get_attribute("aria-pressed") == "true"
+    odd.page.get_by_role("button", name="Whole layer").click()
+    assert odd.page.locator(".chips button").all_text_contents() == ["0", "1", "2"]
+    assert [one.troubles for one in (seen, copied, pair, odd)] == [[]] * 4
+
+
+def test_a_page_of_one_s_own_weights(
+    look: Callable[..., Seen], new_context: Callable[..., Any], tmp_path: Path
+) -> None:
+    own = weights()
+    own[0, 1] = np.nan
+    own[0, 2] /= 2
+    page = headlens.attention_page(TOKENS, own, second_text=3, title="Mine & <i>yours</i>")
+    (tmp_path / "own.html").write_text(page, encoding="utf-8")
+    seen = Seen.at((tmp_path / "own.html").as_uri(), new_context(offline=True))
+    seen.page.wait_for_selector(".state")
+    assert seen.page.locator(".warning").text_content().startswith("Weights of a token add up to between 0.5 and 1")
+    assert seen.page.locator("h1").text_content() == "Mine & <i>yours</i>"
+    assert seen.head(0, 1).get_attribute("aria-label") == "encoder.0.1, removed"
+    seen.head(1, 2).click()
+    seen.page.get_by_label("Texts").select_option("0-1")
+    seen.token("queries", "tri").hover()
+    assert seen.told() == ["“tri” gives 100 % to “rusts”; 0 % goes to tokens that are left out."]
+    assert (seen.troubles, [url for url in seen.requests if not url.startswith("file:")]) == ([], [])
