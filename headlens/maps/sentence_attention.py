@@ -44,7 +44,7 @@ class AttentionMaps:
         weights: by stack, (layers, heads, query, key); NaN in place of heads that were cut out of the model.
         labels: by stack, the texts of the queries and of the keys.
         groups: by stack, words and special tokens among the queries and among the keys.
-        scores: by stack, what the weights of some heads are made of, where that was kept.
+        scores: by stack, what the weights of some heads are made of, where somebody asked for it.
     """
 
     example: Example
@@ -59,7 +59,7 @@ class AttentionMaps:
         return [
             SentenceMap(
                 *(name, stack, *self.labels[stack], w.float().numpy(), text, state, *self.groups[stack], sentence),
-                scores=self.scores.get(stack, ()),
+                scores=self.scores.get(stack),
             )
             for stack, w in self.weights.items()
         ]
@@ -111,11 +111,12 @@ def collect_attention(
                     site_weights[[head in without for head in site.heads]] = torch.nan
             stacked = {stack: _stacked(maps) for stack, maps in stacks.items()}
             maps = _maps(loaded, reader, batch, stacked, level, frequencies)
+            maps.scores.update({stack: [] for stack in stacked if capture.asked})
             for site, parts in capture.scores.items():
                 if present := [
                     i for i, head in enumerate(parts.heads) if Head(site.stack, site.layer, head) not in without
                 ]:
-                    maps.scores.setdefault(site.stack, []).append(parts.of_heads(present))
+                    maps.scores[site.stack].append(parts.of_heads(present))
             collected.append(maps)
     return collected
 
@@ -125,7 +126,7 @@ class _ScoreCapture(Capture):
 
     def __init__(self, selection: Selection, room: int) -> None:
         super().__init__()
-        self.selection, self.left, self._left = selection, room, room
+        self.selection, self.asked, self.left, self._left = selection, room > 0, room, room
         self.scores: dict[Site, ScoreParts] = {}
         self._new: dict[Site, ScoreParts] = {}
 

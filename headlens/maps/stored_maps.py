@@ -41,10 +41,12 @@ def write_maps(run: RunFolder, maps: Sequence[SentenceMap]) -> None:
         facts |= {key: getattr(stored, key) for key in ("text", "state", "sentence")}
         facts |= {key: vars(group) for key in _GROUPS if (group := getattr(stored, key)) is not None}
         labels.setdefault(name, {})[stored.stack] = facts
-        for parts in stored.scores:
+        if stored.scores is not None:
+            facts["scores"] = []
+        for parts in stored.scores or ():
             place = f"{name}.{stored.stack}.{parts.layer}"
             scores |= {f"{place}.{key}": np.ascontiguousarray(getattr(parts, key), np.float32) for key in _OF_SCORES}
-            facts.setdefault("scores", []).append({k: v for k, v in vars(parts).items() if k not in _OF_SCORES})
+            facts["scores"].append({k: v for k, v in vars(parts).items() if k not in _OF_SCORES})
     with run.file(WEIGHTS) as path:
         # save_file has an error of its own for a full disk
         path.write_bytes(save(weights))
@@ -90,13 +92,25 @@ def _read(
         if group is not None:
             group.check(len(side))
     parts = []
-    for facts in labels.get("scores", ()) if scores else ():
+    for facts in labels.get("scores", ()) if scores else ():  # whoever is short of space deletes the file
         arrays: dict[str, Any] = {key: scores[f"{name}.{stack}.{int(facts['layer'])}.{key}"] for key in _OF_SCORES}
         parts.append(ScoreParts(**facts, **arrays))
         parts[-1].check(own.shape)
     model = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
     text = str(labels.get("text", ""))
-    return SentenceMap(model, stack, queries, keys, own, text, state, groups[0], groups[1], number, tuple(parts))
+    return SentenceMap(
+        model,
+        stack,
+        queries,
+        keys,
+        own,
+        text,
+        state,
+        groups[0],
+        groups[1],
+        number,
+        parts if "scores" in labels else None,
+    )
 
 
 def _ending(kind: str, number: int) -> str:

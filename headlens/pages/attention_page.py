@@ -58,7 +58,7 @@ def attention_data(view: AttentionView, room: int = LARGEST) -> dict[str, Any]:
     shown: list[dict[str, Any]] = []
     for maps in view.sentences.values():
         packed = [_packed(sentence_map) for sentence_map in maps]
-        room -= sum(len(own["weights"]) + sum(parts["size"] for parts in own["scores"]) for own in packed)
+        room -= sum(len(own["weights"]) + sum(parts["size"] for parts in own["scores"] or ()) for own in packed)
         if room >= 0:
             shown.append({"text": visible_text(_text(maps[0])), "maps": packed})
     left_out, states = len(view.sentences) - len(shown), [*map(visible_text, view.states)]
@@ -212,8 +212,11 @@ def _packed(sentence_map: SentenceMap) -> dict[str, Any]:
     }
     sides = {"queries": [*map(visible_text, sentence_map.queries)], "keys": [*map(visible_text, sentence_map.keys)]}
     shape = {"layers": layers, "heads": heads, "missing": np.argwhere(missing).tolist()}
-    packed: dict[str, Any] = {"weights": _packed_bytes(np.rint(255 * roots).astype(np.uint8)), "scores": []}
-    for parts in sentence_map.scores:
+    packed: dict[str, Any] = {
+        "weights": _packed_bytes(np.rint(255 * roots).astype(np.uint8)),
+        "scores": None if sentence_map.scores is None else [],
+    }
+    for parts in sentence_map.scores or ():
         arrays = {
             name: _packed_bytes(getattr(parts, name).astype("<f4")) for name in ("queries", "keys", "rest", "sums")
         }

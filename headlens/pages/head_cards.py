@@ -126,7 +126,7 @@ class SentenceMap:
         sentence: which of several sentences of the model it is; 0 for the first.
         query_groups: words and special tokens of the queries; None where they are not known.
         key_groups: those of the keys.
-        scores: what the weights of some heads are made of, by layer; empty where that is not kept.
+        scores: what the weights of some heads are made of, by layer; None where nobody asked for it.
     """
 
     model: str
@@ -139,7 +139,7 @@ class SentenceMap:
     query_groups: TokenGroups | None = None
     key_groups: TokenGroups | None = None
     sentence: int = 0
-    scores: Sequence[ScoreParts] = ()
+    scores: Sequence[ScoreParts] | None = None
 
 
 @dataclass(frozen=True)

@@ -141,11 +141,27 @@ def test_heads_of_two_models_are_drawn_side_by_side(headlens: Headlens, tiny_ber
     assert "encoder.0.2" not in drawn
 
 
+def test_queries_and_keys_are_those_of_the_chosen_heads(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("attend", tiny_bert, TEXT, "--layer", 1, "--heads", "0,2", "--no-figures", "--out", "run").code == 0
+    (own,) = page_data()["sentences"][0]["maps"]
+    ((layer, heads),) = [(parts["layer"], parts["heads"]) for parts in own["scores"]]
+    assert (layer, heads) == (1, [0, 2])
+    kept = load_file("run/queries_keys.safetensors")
+    queries, keys = kept["1.encoder.1.queries"], kept["1.encoder.1.keys"]
+    weights = load_file("run/attention.safetensors")["1.encoder"][1, [0, 2]]
+    made = (queries @ keys.transpose(1, 2) / queries.shape[-1] ** 0.5).softmax(-1)
+    torch.testing.assert_close(made, weights, atol=1e-5, rtol=0)
+    # The report of the run shows them, too.
+    assert headlens("report", "run", "--out", "page").code == 0
+    assert own["scores"][0]["queries"] in Path("page/report.html").read_text(encoding="utf-8")
+
+
 def test_an_encoder_reads_two_texts_as_one(headlens: Headlens, tiny_bert: Path) -> None:
     arguments = ("--text", "she sold books", "--target-text", "a cat")
     assert headlens("attend", tiny_bert, *arguments, "--out", "run").code == 0
     labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]
     assert labels["queries"] == labels["keys"] == ["[CLS]", "she", "sold", "books", "[SEP]", "a", "cat", "[SEP]"]
+    assert labels["key_groups"]["texts"] == [0, 0, 0, 0, 0, 1, 1, 1]
 
 
 def test_a_decoder_reads_no_two_texts(

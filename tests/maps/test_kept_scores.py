@@ -200,11 +200,11 @@ def test_words_have_no_scores(bert: LoadedModel) -> None:
 def test_scores_are_kept_of_the_first_sentences_that_fit(bert: LoadedModel) -> None:
     size = sum(one.queries.nbytes + one.keys.nbytes for one in layers(kept(bert, SHORT), "encoder"))
     fits, not_quite = (collect_attention(bert, [SHORT, SHORT], score_room=2 * size + more) for more in (1, 0))
-    assert [bool(maps.scores) for maps in fits] == [True, True]
-    assert [bool(maps.scores) for maps in not_quite] == [True, False]
+    assert [bool(maps.scores["encoder"]) for maps in fits] == [True, True]
+    assert [bool(maps.scores["encoder"]) for maps in not_quite] == [True, False]
     # One that is too long is left out as a whole, and does not take the room of those after it.
     first, second = collect_attention(bert, [SENTENCE, SHORT], score_room=size + 1)
-    assert first.scores == {}
+    assert first.scores == {"encoder": []}  # asked for, and not kept
     assert len(second.scores["encoder"]) == 2
 
 

@@ -501,7 +501,11 @@ def test_heads_without_queries_and_keys_say_so(look: Callable[..., Seen]) -> Non
     assert seen.page.locator(".state .remark").text_content().startswith(told)
     seen.head(1, 2).click()
     assert seen.page.locator(".keys .score").count() == 5
-    # A page that has none at all offers none.
+    # A page of a sentence that was too long tells how to get some; one that was not asked for any offers none.
+    own = replace(view().maps[0], scores=[])
+    none = look(AttentionView(["m"], [own]))
+    none.page.get_by_role("button", name="Query × keys").click()
+    assert none.page.locator(".state .remark").text_content().endswith("chosen by --layer, --head or --heads.")
     assert look(view()).page.get_by_role("button", name="Query × keys").count() == 0
 
 

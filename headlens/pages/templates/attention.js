@@ -61,7 +61,7 @@ document.querySelectorAll(".attention-view").forEach((root) => {
 
   const sentence = () => data.sentences[chosen.sentence];
   const stacks = () => [...new Set(sentence().maps.map((own) => own.stack))];
-  const keepsScores = () => data.sentences.some((one) => one.maps.some((own) => own.scores.length));
+  const keepsScores = () => data.sentences.some((one) => one.maps.some((own) => own.scores));
   const looks = () => Object.fromEntries(Object.entries(LOOKS).filter(([key]) => key !== "scores" || keepsScores()));
   // Scores are of single tokens, and of all of them.
   const seen = () => (chosen.look === "scores" ? { ...chosen, units: "tokens", special: "shown", pair: "all" } : chosen);
@@ -324,8 +324,8 @@ document.querySelectorAll(".attention-view").forEach((root) => {
   function showScores(shown, title) {
     const { own, queries, keys, parts } = shown;
     if (!parts) {
-      const kept = own.scores.flatMap(({ layer, heads }) => heads.map((head) => `${layer}.${head}`));
-      const which = kept.length ? `It has those of ${kept.length > 12 ? `${kept.length} heads, from ${kept[0]} to ${kept.at(-1)}` : kept.join(", ")}.` : "They are kept for the first sentences, as long as they are small.";
+      const kept = (own.scores ?? []).flatMap(({ layer, heads }) => heads.map((head) => `${layer}.${head}`));
+      const which = kept.length ? `It has those of ${kept.length > 12 ? `${kept.length} heads, from ${kept[0]} to ${kept.at(-1)}` : kept.join(", ")}.` : "They are kept of the first sentences, as long as they are small.";
       shown.weights = null;
       shown.place.replaceChildren(title, make("p", { class: "remark" }, `This page has no queries and keys of this head for this sentence. ${which} headlens attend keeps those of the heads chosen by --layer, --head or --heads.`));
       return;

@@ -9,7 +9,7 @@ const attentionScores = (() => {
 
   // The parts of a head's scores and its place among them; null where the page has none.
   function partsOf(own, layer, head) {
-    const parts = own.scores.find((one) => one.layer === layer && one.heads.includes(head));
+    const parts = own.scores?.find((one) => one.layer === layer && one.heads.includes(head));
     return parts ? { ...parts, place: parts.heads.indexOf(head), count: own.queries.length, length: own.keys.length } : null;
   }
 

@@ -12,7 +12,7 @@ const attentionWeights = (() => {
     return new Response(stream).arrayBuffer();
   }
   async function inflateAll(own) {
-    for (const parts of own.scores)
+    for (const parts of own.scores ?? [])
       for (const name of ["queries", "keys", "rest", "sums"]) parts[name] = new Float32Array(await inflate(parts[name]));
     own.bytes = new Uint8Array(await inflate(own.weights));
   }
