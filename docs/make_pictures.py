@@ -57,7 +57,7 @@ def opened(file: Path, height: int, scale: float) -> Iterator[Page]:
 
 
 def attention(folder: Path) -> None:
-    """Draws the view of one sentence, with a word chosen in the head that finds what is possessed."""
+    """Draws the view of one sentence, with a word chosen in the head that finds what is possessed; then its scores."""
     headlens("attend", SENTENCE, out=folder)
     with opened(folder / "attention.html", 798, 1.1) as page:
         page.get_by_role("button", name="Words", exact=True).click()
@@ -65,6 +65,12 @@ def attention(folder: Path) -> None:
         page.locator("button", has_text="their").first.click()
         page.mouse.move(0, 0)
         page.screenshot(path=PICTURES / "attention.png")
+        page.get_by_role("button", name="Query × keys").click()
+        page.locator("button", has_text="their").first.click()
+        page.mouse.move(0, 0)
+        shown = page.locator(".alone > :last-child").bounding_box()
+        assert shown is not None
+        page.screenshot(path=PICTURES / "attention_scores.png", full_page=True, clip=shown)
 
 
 def report(folder: Path) -> None:

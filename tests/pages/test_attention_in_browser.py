@@ -470,6 +470,7 @@ def test_masks_and_sinks_are_told(look: Callable[..., Seen]) -> None:
     sink = with_scores(look, view_with_scores(sink=5.0))
     sink.token("queries", "[SEP]").hover()  # all scores are 0: five keys and the sink, which counts five times
     assert cells(sink, "weight") == ["10 %"] * 5
+    assert "beside that of a sink" in sink.page.locator(".state .about").first.text_content()
     assert sink.told()[0].endswith("; 50 % goes to no token, as with a learned sink.")
 
 

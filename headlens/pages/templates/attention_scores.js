@@ -4,7 +4,7 @@ const attentionScores = (() => {
   const { percent, quoted } = attentionWeights;
   const NAMED = 3; // dimensions that are told of a key
 
-  const decimal = (x) => x.toFixed(Math.abs(x) >= 99.95 ? 0 : Math.abs(x) >= 9.995 ? 1 : 2).replace("-", "−");
+  const decimal = (x) => x.toFixed(Math.abs(x) >= 99.95 ? 0 : Math.abs(x) >= 9.995 ? 1 : 2).replace(/^-(0\.00)?/, (_, zero) => zero ?? "−");
   const signed = (x) => (x > 0 ? "+" : "") + decimal(x);
 
   // The parts of a head's scores and its place among them; null where the page has none.
@@ -41,9 +41,11 @@ const attentionScores = (() => {
     const { d, scaling, shared_by, off, place } = parts;
     const head = parts.heads[place];
     const group = Array.from({ length: heads }, (_, other) => other).filter((other) => other !== head && Math.floor(other / shared_by) === Math.floor(head / shared_by));
+    const factor = scaling === 1 ? "" : `${Number(scaling.toPrecision(4))} times `;
+    const sink = parts.sums.subarray(place * parts.count, (place + 1) * parts.count).some((sum) => sum < 1) ? ", beside that of a sink, which is no token" : "";
     const away = off[place] < 1e-4 ? off[place].toExponential(0) : off[place].toFixed(4);
     return [
-      `A score is ${Number(scaling.toPrecision(4))} times the sum of the ${d} products of a query and a key. Weights are the softmax of scores${hasRest(parts) ? " and rest" : ""}; they differ from the model's own by ${away} at most.`,
+      `A score is ${factor}the sum of the ${d} products of a query and a key. Weights are the softmax of scores${hasRest(parts) ? " and rest" : ""}${sink}; they differ from the model's own by ${away} at most.`,
       group.length ? ` This head shares its keys with ${group.length === 1 ? "head" : "heads"} ${group.join(", ")}.` : "",
       hasRest(parts) ? " In this head, the products alone do not give the weights: position biases, a cap on scores, a penalty or another function than softmax take part. The rest is what has to be added to a score for the model's weight, up to a constant for each query: it is 0 for the key that gains most." : "",
       hasMask(parts) ? " A key without a weight is masked, or its weight is too small for the model's numbers." : "",

@@ -165,6 +165,7 @@ def test_a_sentence_is_measured(server: SentenceServer) -> None:
     assert (own["stack"], own["layers"], own["heads"]) == ("encoder", 2, 2)
     assert own["keys"][-3:] == ["sleep", ".", "[SEP]"]
     assert own["key_groups"]["special"] == [True, *[False] * (len(own["keys"]) - 2), True]
+    assert [(parts["layer"], parts["heads"]) for parts in own["scores"]] == [(0, [0, 1]), (1, [0, 1])]
 
 
 @pytest.mark.parametrize(
