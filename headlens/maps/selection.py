@@ -19,7 +19,13 @@ from headlens.options import (
 if TYPE_CHECKING:
     from headlens.heads import Head, Stack
 
-_HEADS = Option("Draw only these heads: 0,3,7 or 0-4.", HEADS, "NUMBERS", whole_numbers_and_ranges, shown="all")
+_HEADS = Option(
+    "Draw only these heads, and keep their queries and keys: 0,3,7 or 0-4.",
+    HEADS,
+    "NUMBERS",
+    whole_numbers_and_ranges,
+    shown="all",
+)
 
 
 @dataclass(frozen=True)
