@@ -330,14 +330,14 @@ document.querySelectorAll(".attention-view").forEach((root) => {
       shown.place.replaceChildren(title, make("p", { class: "remark" }, `This page has no queries and keys of this head for this sentence. ${which} headlens attend keeps those of the heads chosen by --layer, --head or --heads.`));
       return;
     }
-    const strip = (kind) => make("canvas", { class: kind, role: "img", "aria-label": { key: "key", product: "products", query: "query" }[kind] });
-    const cells = () => [strip("key"), strip("product"), make("span", { class: "score" }), ...(rests ? [make("span", { class: "rest" })] : []), make("span", { class: "weight" })];
+    const strip = (kind) => make("canvas", { class: kind, "aria-hidden": "true" }); // what it shows is told in words
+    const cells = () => [strip("key"), strip("product"), ...["score", ...(rests ? ["rest"] : []), "weight"].map((name) => make("span", { class: name, title: name }))];
     const rests = hasRest(parts);
     shown.lists = { queries: list("queries", queries.labels, "Attending tokens"), keys: list("keys", keys.labels, "Attended tokens", cells) };
     shown.strip = strip("query");
     shown.asked = make("span", { class: "label" });
     const headings = ["", "keys", "query × keys", "score", ...(rests ? ["rest"] : []), "weight"].map((text) => make("span", {}, text));
-    const grid = make("div", { class: `look scores ${rests ? "with-rest" : ""}` }, shown.lists.queries, make("div", { class: "row" }, shown.asked, shown.strip, make("span", { class: "largest" })), make("div", { class: "row headings" }, ...headings), shown.lists.keys);
+    const grid = make("div", { class: `look scores ${rests ? "with-rest" : ""}` }, shown.lists.queries, make("div", { class: "row" }, shown.asked, shown.strip, make("span", { class: "largest" })), make("div", { class: "row headings", "aria-hidden": "true" }, ...headings), shown.lists.keys);
     [shown.key, shown.dimension] = [-1, -1];
     shown.words = make("ul");
     const words = make("details", { class: "words" }, make("summary", {}, "In words"), shown.words);
@@ -358,34 +358,40 @@ document.querySelectorAll(".attention-view").forEach((root) => {
     const { own, queries, keys, parts } = shown;
     if (side === "queries") asked = number;
     if (asked < 0 || asked >= queries.count) asked = Math.max(0, queries.special.indexOf(false));
+    // Of the same query, only the lines that are pointed at change.
+    const lines = shown.asking === asked ? [shown.key, side === "keys" ? number : -1] : null;
     shown.key = side === "keys" ? number : -1;
     shown.dimension = dimension ?? -1;
-    shown.row = scored(parts, asked);
+    if (!lines) [shown.asking, shown.row] = [asked, scored(parts, asked)];
     const [from, weights] = [queries.labels[asked], shown.row.keys.map((one) => one.weight)];
     const top = shown.key < 0 ? weights.indexOf(Math.max(...weights)) : shown.key;
     const sink = shown.row.sum < 0.999 ? `; ${percent(1 - shown.row.sum)} goes to no token, as with a learned sink` : "";
-    const lines = [`${quoted(from)} gives ${most(keys.labels, (k) => weights[k], (label, share) => `${share} to ${quoted(label)}`)}${sink}.`, inWords(parts, shown.row, top, from, keys.labels[top])];
-    if (shown.dimension >= 0) lines.unshift(ofDimension(shown.row, shown.dimension, shown.key, from, keys.labels[shown.key]));
-    shown.told.replaceChildren(...lines.map((line) => make("p", {}, line)));
-    shown.words.replaceChildren(...keys.labels.map((to, k) => make("li", {}, inWords(parts, shown.row, k, from, to))));
+    const told = [`${quoted(from)} gives ${most(keys.labels, (k) => weights[k], (label, share) => `${share} to ${quoted(label)}`)}${sink}.`, inWords(parts, shown.row, top, from, keys.labels[top])];
+    if (shown.dimension >= 0) told.unshift(ofDimension(shown.row, shown.dimension, shown.key, from, keys.labels[shown.key]));
+    shown.told.replaceChildren(...told.map((line) => make("p", {}, line)));
+    if (!lines) shown.words.replaceChildren(...keys.labels.map((to, k) => make("li", {}, inWords(parts, shown.row, k, from, to))));
     mark(shown, "queries", () => 0, asked);
     mark(shown, "keys", () => 0, shown.key);
-    drawScores(shown);
+    drawScores(shown, lines);
   }
 
-  function drawScores(shown) {
+  function drawScores(shown, only = null) {
     const { row, lists, place } = shown;
     const largest = (numbers) => Math.max(...numbers.map((own) => Math.max(...own.map(Math.abs))));
     const most = { query: largest([row.query]), key: largest(row.keys.map((one) => one.key)), product: largest(row.keys.map((one) => one.products)) };
     const colours = [shade(), shade("--bad")];
-    const strip = (canvas, numbers, kind) => drawStrip(canvas, numbers, most[kind], colours, shown.dimension, shade("--ink"));
+    const ink = shade("--ink");
+    // All strips of a kind are of one size, which is asked for once: drawing makes the browser lay out again.
+    const sizes = Object.fromEntries(Object.keys(most).map((kind) => [kind, place.querySelector(`canvas.${kind}`)]).map(([kind, { clientWidth, clientHeight }]) => [kind, [clientWidth, clientHeight]]));
+    const strip = (canvas, numbers, kind, marked) => drawStrip(canvas, sizes[kind], numbers, most[kind], colours, marked ? shown.dimension : -1, ink);
     shown.asked.textContent = shown.asked.title = `query ${quoted(shown.queries.labels[asked])}`;
     place.querySelector(".largest").textContent = `strongest: query ${decimal(most.query)}, keys ${decimal(most.key)}, products ${decimal(most.product)}`;
-    strip(shown.strip, row.query, "query");
+    strip(shown.strip, row.query, "query", true);
     [...lists.keys.children].forEach((line, k) => {
+      if (only && !only.includes(k)) return;
       const { key, products, score, rest, weight } = row.keys[k];
-      strip(line.querySelector(".key"), key, "key");
-      strip(line.querySelector(".product"), products, "product");
+      strip(line.querySelector(".key"), key, "key", k === shown.key);
+      strip(line.querySelector(".product"), products, "product", k === shown.key);
       const masked = rest === -Infinity;
       line.querySelector(".score").textContent = decimal(score);
       line.querySelector(".rest")?.replaceChildren(masked ? "–" : decimal(rest));

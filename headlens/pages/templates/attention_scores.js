@@ -66,9 +66,8 @@ const attentionScores = (() => {
   }
 
   // Numbers as shades of two colours side by side, the largest of all strips the strongest.
-  function drawStrip(canvas, numbers, largest, [above, below], marked, ink) {
+  function drawStrip(canvas, [width, height], numbers, largest, [above, below], marked, ink) {
     const size = devicePixelRatio || 1;
-    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     [canvas.width, canvas.height] = [width * size, height * size];
     const context = canvas.getContext("2d");
     context.scale(size, size);
