@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -17,6 +17,7 @@ from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.heads import HeadTable
 from headlens.metrics.accumulator import Accumulator, Array
+from headlens.relevance_propagation.logit_attribution_rule import HEADS
 from headlens.relevance_propagation.relevance_session import HeadRelevance
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.statistics.weighted_means import ratio, spearman_by_row
@@ -37,15 +38,17 @@ class Conservation:
     Args:
         inputs: arrived at embeddings.
         biases: kept by biases.
+        others: what else of it ended where, by what that is: for `logit-attribution`, at heads and MLPs.
     """
 
     inputs: float
     biases: float
+    others: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def lost(self) -> float:
         """What arrived at neither: rounding for `epsilon`; it means nothing for gradxact, taylor and alpha-beta."""
-        return 1 - self.inputs - self.biases
+        return 1 - self.inputs - self.biases - sum(self.others.values())
 
 
 class RelevanceSums:
@@ -93,8 +96,10 @@ class RelevanceSums:
         draws = torch.from_numpy(Draws.of(keys, self.replicates, self.seed).counts).double()
         for site, raw in relevance.raw.items():
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
-        ends = {name: torch.tensor(getattr(relevance, name), dtype=torch.float64) for name in ("inputs", "biases")}
-        self.totals.add(_FLOW, "all", {"start": relevance.start.sum()} | ends)
+        ends = {"inputs": relevance.inputs, "biases": relevance.biases, **relevance.others}
+        flow = {name: torch.tensor(value, dtype=torch.float64) for name, value in ends.items()}
+        starts = {"start": relevance.start.sum(), "drawn_start": draws @ relevance.start}
+        self.totals.add(_FLOW, "all", starts | flow)
         squares = {"count": torch.tensor(len(relevance.outputs)), "square": relevance.outputs.square().sum(dim=0)}
         self.totals.add(_OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0)} | squares)
         self.totals.fetch()
@@ -108,7 +113,8 @@ class RelevanceSums:
         magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
         left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,
         `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads;
-        `same_output`, whether all outputs of the model are the same.
+        `same_output`, whether all outputs of the model are the same; `remainder`, with `remainder_low` and
+        `remainder_high`, for a rule by which heads give a part of the target: the mean of what none of them gives.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -118,9 +124,22 @@ class RelevanceSums:
         rows = pd.concat([_columns(sums[str(s)], s.n_heads) for s in present] or [pd.DataFrame({"raw": []})])
         if not rows["raw"].any() or not np.isfinite(rows["raw"]).all():
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
-        rows = rows.assign(rule=rule, target=target, same_output=self.identical > 0)
+        remainder = self._remainder([sums[str(s)] for s in present])
+        rows = rows.assign(rule=rule, target=target, same_output=self.identical > 0, **remainder)
         heads = [h for s in present for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in RELEVANCE.names[4:]})
+
+    def _remainder(self, sites: Sequence[dict[str, Array]]) -> dict[str, float]:
+        """The mean of the target without what heads give it, with its interval; empty where they give no part of it."""
+        names = ("remainder", "remainder_low", "remainder_high")
+        flow = self.totals.of(_FLOW).get("all", {})
+        if HEADS not in flow:
+            return dict.fromkeys(names, np.nan)
+        drawn = flow["drawn_start"] - sum(sums["drawn_raw"].sum(axis=1) for sums in sites)
+        total, examples = float(flow["start"] - sum(sums["raw"].sum() for sums in sites)), int(sites[0]["examples"])
+        replicates = ratio(drawn, sites[0]["drawn"])
+        interval = map(float, percentile_interval(replicates)) if examples >= FEWEST else (np.nan, np.nan)
+        return dict(zip(names, (total / examples, *interval), strict=True))
 
     def means(self, *, raw: bool = False) -> dict[Site, Array]:
         """The mean of normalised relevance, or of `raw`, by site, then its replicates: (1 + replicates, heads).
@@ -154,7 +173,10 @@ class RelevanceSums:
         """Where relevance went, over the corpus so far; None where what started adds up to nothing."""
         flow = self.totals.of(_FLOW)["all"]
         start = float(flow["start"])
-        return Conservation(float(flow["inputs"]) / start, float(flow["biases"]) / start) if start else None
+        if not start:
+            return None
+        shares = {name: float(value) / start for name, value in flow.items() if name not in ("start", "drawn_start")}
+        return Conservation(shares.pop("inputs"), shares.pop("biases"), shares)
 
 
 def normalised(raw: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,6 +247,7 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         between the heads of a layer. `n` is the number of heads that have a relevance under both rules, the others are
         left out. Correlations that do not exist are NaN, and so are intervals of fewer than ten heads.
     """
+    means = {site: own for site, own in means.items() if site in others}  # a rule may say nothing of a stack
     stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
     rows = []
     for stack, of in product(stacks if len(stacks) == 1 else [*stacks, ALL], ("relevance", "magnitude")):

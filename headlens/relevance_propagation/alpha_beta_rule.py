@@ -73,7 +73,7 @@ class AlphaBetaRules(GradientRules):
             return run(ExplicitLinear, *linear_parts(function, args, kwargs))
         if kind is OpKind.NORM:
             return run(ExplicitNorm, *norm_parts(*args, **kwargs))
-        if kind is OpKind.KEEP:
+        if kind in (OpKind.KEEP, OpKind.SCALE):
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is OpKind.MOVE:
             moved = function(*args, **kwargs)

@@ -18,10 +18,12 @@ from headlens.attention.sites import Site
 from headlens.errors import UnsupportedModelError
 from headlens.relevance_propagation.alpha_beta_rule import explicit_attention
 from headlens.relevance_propagation.epsilon_rule import Read, on_gradient, times
+from headlens.relevance_propagation.logit_attribution_rule import HEADS
 from headlens.relevance_propagation.tracing import Tracer
 
-# constant: all relevance goes to the values; halves: products are shared, the softmax is linearised.
-AttentionRule = Literal["constant", "halves", "gradient", "explicit"]
+# constant: all relevance goes to the values; halves: products are shared, the softmax is linearised; end: it goes no
+# further than the head outputs.
+AttentionRule = Literal["constant", "halves", "gradient", "explicit", "end"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
     Raises:
         UnsupportedModelError: if the model was switched to an attention that the rule has nothing to say about.
     """
-    if rule == "gradient":
+    if rule in ("gradient", "end"):
         return None
     model_normalizer = attention_of(model)
     if rule == "constant":
@@ -86,6 +88,7 @@ class HeadOutputs(Edit):
 
     def __init__(self, rule: AttentionRule, reading: Read, tracer: Tracer) -> None:
         self.relevance: dict[Site, Tensor] = {}
+        self.reached: set[Site] = set()  # in the pass before the last `take`
         self._rule, self._reading, self._tracer = rule, reading, tracer
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
@@ -100,6 +103,8 @@ class HeadOutputs(Edit):
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
         """The head outputs as they are, (batch, query, heads, d); their relevance is read when it passes."""
+        if self._rule == "end":
+            output = self._tracer.rules.ledger.enter(output.detach(), HEADS)
         self._tracer.paused = False
         if self._rule == "explicit":
             output = explicit_attention(context, output)
@@ -110,6 +115,7 @@ class HeadOutputs(Edit):
     def take(self, sites: Sequence[Site], rows: int) -> dict[Site, Tensor]:
         """What was read since the last time, (rows, heads) in double precision on the CPU; zeros where no path led."""
         relevance, self.relevance = self.relevance, {}
+        self.reached = set(relevance)
         return {s: relevance.get(s, torch.zeros(())).cpu().double().expand(rows, s.n_heads).clone() for s in sites}
 
     def _keep(self, site: Site, output: Tensor, gradient: Tensor) -> None:

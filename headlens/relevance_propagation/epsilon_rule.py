@@ -21,6 +21,7 @@ from headlens.relevance_propagation.op_rules import OpKind
 Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 Function = Callable[..., Any]
+_INPUTS, _BIASES = "inputs", "biases"
 # From what the backward pass brings to a tensor, and the tensor, to its relevance.
 Read = Callable[[Tensor, Tensor], Tensor]
 
@@ -34,17 +35,21 @@ class ConservationLedger:
 
     def __init__(self, read: Read) -> None:
         self.leaves: list[Tensor] = []
+        # After `collect`: what arrived at leaves and stayed that are neither embeddings nor biases, by what they are.
+        self.others: dict[str, float] = {}
         self._read = read
-        self._kept: list[Tensor] = []
+        self._parts: list[str] = []
+        self._kept: dict[str, list[Tensor]] = {}
 
-    def enter(self, tensor: Tensor) -> Tensor:
-        """A tensor at which relevance arrives."""
+    def enter(self, tensor: Tensor, part: str = _INPUTS) -> Tensor:
+        """A tensor at which relevance arrives, and what it is: an embedding, unless told otherwise."""
         self.leaves.append(tensor.requires_grad_())
+        self._parts.append(part)
         return tensor
 
-    def keep(self, output: Tensor, bias: Tensor | float) -> None:
+    def keep(self, output: Tensor, bias: Tensor | float, part: str = _BIASES) -> None:
         """A bias that was added to an output takes part in its relevance; ratios c = R / v come by in the backward."""
-        on_gradient(output, lambda ratio: self._kept.append(_product(ratio, bias)))
+        on_gradient(output, lambda ratio: self._kept.setdefault(part, []).append(_product(ratio, bias)))
 
     def collect(self, start: Tensor, gradient: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run the backward pass from `start`; the relevance of all leaves and of all biases, each one number.
@@ -55,9 +60,12 @@ class ConservationLedger:
         """
         begun = torch.ones_like(start) if gradient is None else gradient
         gradients = torch.autograd.grad(start, self.leaves, begun, allow_unused=True)
-        pairs = [(part, leaf.detach()) for part, leaf in zip(gradients, self.leaves, strict=True) if part is not None]
-        arrived = [self._read(part, leaf).sum() for part, leaf in pairs]
-        return _total(arrived), _total(self._kept)
+        for part, leaf, ratio in zip(self._parts, self.leaves, gradients, strict=True):
+            if ratio is not None:
+                self._kept.setdefault(part, []).append(self._read(ratio, leaf.detach()).sum())
+        inputs, biases = (_total(self._kept.get(part, [])) for part in (_INPUTS, _BIASES))
+        self.others = {part: float(_total(kept)) for part, kept in self._kept.items() if part not in (_INPUTS, _BIASES)}
+        return inputs, biases
 
 
 class PlainGradient:
@@ -80,8 +88,9 @@ class GradientRules(PlainGradient):
         Raises:
             LookupError: if there is no rule for it after all.
         """
-        if kind is OpKind.KEEP:
-            return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
+        if kind in (OpKind.KEEP, OpKind.SCALE):
+            pass_on = self.keep if kind is OpKind.SCALE else self.activate
+            return pass_on(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is OpKind.MULTIPLY and all(map(is_active, args)):
             # Half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2).
             return function(*(hooked(x, partial(mul, 0.5)) for x in args), **kwargs)
@@ -106,6 +115,10 @@ class GradientRules(PlainGradient):
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x, number by number, that hands relevance on unchanged."""
         return run(Unchanged, x, function)
+
+    def activate(self, x: Tensor, function: Function) -> Tensor:
+        """An activation function: by these rules it hands relevance on unchanged, too."""
+        return self.keep(x, function)
 
 
 class ConstantDeviation(torch.autograd.Function):

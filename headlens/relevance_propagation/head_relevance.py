@@ -23,6 +23,7 @@ from headlens.heads import HeadTable
 from headlens.models.checkpoint_weights import require_trained
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.relevance_propagation.aggregation import Conservation, RelevanceSums, raw_correlations, rule_correlations
+from headlens.relevance_propagation.logit_attribution_rule import CURVATURE, HEADS, MLPS
 from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.relevance_propagation.relevance_session import CONSERVING, RelevanceSession
 from headlens.relevance_propagation.shares import same_output
@@ -283,11 +284,19 @@ def _relevance_notes(
                 f"{rule}: the logits that relevance started from add up to 0, so no shares of them can be told."
             )
             continue
-        mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
         lost = f"{flow.lost:.1%}" if abs(flow.lost) >= 5e-4 else f"{flow.lost:.0e}"
+        if flow.others:
+            notes.append(_parts_note(rule, flow, lost))
+            continue
+        mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
         notes.append(
             f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
             f"in biases, {lost} was lost{mixed}."
+        )
+    if absent := [stack for stack in dict.fromkeys(s.stack for s in reader.sites) if stack not in table.stacks]:
+        notes.append(
+            f"{table.rows['rule'].iloc[0]}: heads of the {' and '.join(absent)} write nothing into the residual stream "
+            "that ends in the target, which they reach by way of other heads alone: they have no rows."
         )
     layers = table.rows.drop_duplicates(["stack", "layer"])
     texts = {
@@ -302,3 +311,17 @@ def _relevance_notes(
     if (layers["n"] < FEWEST).any():
         notes.append(f"Layers with fewer than {FEWEST} examples have no intervals.")
     return notes
+
+
+def _parts_note(rule: str, flow: Conservation, lost: str) -> str:
+    """What the target is the sum of, for a rule by which heads give a part of it."""
+    others = dict(flow.others)
+    curvature = others.pop(CURVATURE, 0.0)
+    tangent = (
+        f", {curvature:.1%} what activation functions behind the last layer (a pooler's, those of the head of a masked "
+        "language model) add to their tangents"
+    )
+    return (
+        f"{rule}: of the target, heads give {others[HEADS]:.1%} themselves. The remainder: {others.get(MLPS, 0.0):.1%} "
+        f"MLPs, {flow.inputs:.1%} embeddings, {flow.biases:.1%} biases{tangent * bool(curvature)}; {lost} was lost."
+    )

@@ -19,14 +19,16 @@ REDUCE   sums and means over an axis       as ADD                               
 NORM     LayerNorm                         linear with the deviation held constant; the  its Jacobian, parts apart
                                            mean is a sum; the shift is a bias
 KEEP     activation functions with         unchanged                                     unchanged
-         f(0) = 0; RMSNorm, whose scale
-         is held constant
+         f(0) = 0
+SCALE    RMSNorm                           unchanged: its scale is held constant         the same
 LOOK_UP  embeddings                        where relevance arrives                       the same
 ======== ================================= ============================================= =========================
 
 Attention is not looked up operation by operation. `epsilon` holds its weights constant: o = sum_k a_k v_k is linear in
 the values. `attnlrp` shares products in halves (Achtibat et al. 2024, proposition 3.3) and linearises the softmax
 (proposition 3.1). `alpha-beta` takes it as one function of queries, keys and values with its Jacobian.
+
+`logit-attribution` goes by the rules of `epsilon`, but does not enter heads and MLPs: see `DirectRules`.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class OpKind(Enum):
     REDUCE = "reduce"
     NORM = "norm"
     KEEP = "keep"
+    SCALE = "scale"
     LOOK_UP = "look up"
 
 
@@ -76,8 +79,9 @@ _ROWS: dict[OpKind, tuple[Callable[..., Any], ...]] = {
     OpKind.NORM: (functional.layer_norm,),
     OpKind.KEEP: (
         *(functional.gelu, functional.silu, functional.mish, functional.relu, functional.relu6, functional.leaky_relu),
-        *(*_both("tanh", "relu"), functional.rms_norm),
+        *_both("tanh", "relu"),
     ),
+    OpKind.SCALE: (functional.rms_norm,),
     OpKind.LOOK_UP: (functional.embedding,),
 }
 FUNCTIONS: dict[Callable[..., Any], OpKind] = {f: kind for kind, functions in _ROWS.items() for f in functions}
@@ -123,13 +127,15 @@ def arrange_arguments(
     return placed, given
 
 
-# Modules that put one function of their input together from several operations; all are rows of KEEP.
-_WHOLE = re.compile(
-    r"(New|Fast|Quick|Accurate|Clipped)GELUActivation|GELUTanh|MishActivation|ReLUSquaredActivation"
-    r"|\w*RMSNorm|T5LayerNorm"
-)
+# Modules that put one function of their input together from several operations, by their rows.
+_WHOLE = {
+    OpKind.KEEP: re.compile(
+        r"(New|Fast|Quick|Accurate|Clipped)GELUActivation|GELUTanh|MishActivation|ReLUSquaredActivation"
+    ),
+    OpKind.SCALE: re.compile(r"\w*RMSNorm|T5LayerNorm"),
+}
 
 
-def is_identity_op(module: nn.Module) -> bool:
-    """Whether a module as a whole is a row of KEEP."""
-    return _WHOLE.fullmatch(type(module).__name__) is not None
+def whole_kind(module: nn.Module) -> OpKind | None:
+    """The row of a module that is one function of several operations; None for other modules."""
+    return next((kind for kind, names in _WHOLE.items() if names.fullmatch(type(module).__name__)), None)

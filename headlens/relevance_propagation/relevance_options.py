@@ -15,7 +15,7 @@ from headlens.shared_options import (
     SEED,
 )
 
-Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
+Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor", "logit-attribution"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
 

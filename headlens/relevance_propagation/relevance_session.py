@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -27,12 +27,13 @@ from headlens.relevance_propagation.attention_rules import (
     normalizer_of,
 )
 from headlens.relevance_propagation.epsilon_rule import ConservationLedger, GradientRules, PlainGradient, Read, times
+from headlens.relevance_propagation.logit_attribution_rule import DirectRules, direct_paths, on_direct_paths
 from headlens.relevance_propagation.relevance_options import Rule
 from headlens.relevance_propagation.targets import Target
 from headlens.relevance_propagation.tracing import Tracer, kept_as_a_whole
 
 # Rules under which relevance is conserved: what arrives is compared with what started.
-CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp")
+CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp", "logit-attribution")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class HeadRelevance:
         start: what relevance started from, (examples,): the logit, or the sum of several.
         inputs: relevance that arrived at the embeddings, of the whole batch.
         biases: relevance that biases kept on the way, of the whole batch; 0 where the rule gives them none.
+        others: what else of it ended where, by what that is (`headlens.relevance_propagation.logit_attribution_rule`).
         outputs: numbers that tell one output of the model from another, a row for each that relevance started from.
     """
 
@@ -52,12 +54,18 @@ class HeadRelevance:
     inputs: float
     biases: float
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.float64))
+    others: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def lost(self) -> float:
         """What arrived nowhere, as a share of what started: rounding for `epsilon`, the softmax too for `attnlrp`."""
         begun = float(self.start.sum())
-        return (begun - self.inputs - self.biases) / begun if begun else 0.0
+        return self.missing / begun if begun else 0.0
+
+    @property
+    def missing(self) -> float:
+        """What arrived nowhere, in units of the target."""
+        return float(self.start.sum()) - self.inputs - self.biases - sum(self.others.values())
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,7 @@ _PLANS: dict[Rule, _Plan] = {
     "alpha-beta": _Plan("explicit", lambda r, _outputs: r.sum(dim=(1, 3)), AlphaBetaRules, lambda r, _number: r),
     "gradxact": _Plan("gradient", contributions, PlainGradient, times),
     "taylor": _Plan("gradient", magnitudes, PlainGradient, times),
+    "logit-attribution": _Plan("end", contributions, DirectRules, times, conserves=True),
 }
 
 
@@ -96,6 +105,8 @@ class RelevanceSession(ReversibleContext):
       small inputs.
     - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, the absolute
       value of its sum over neurons (Michel et al. 2019, with the target in place of the loss).
+    - `logit-attribution`: what heads write to the target themselves, along the residual stream with the scales of norms
+      held constant (`headlens.relevance_propagation.logit_attribution_rule`).
 
     Args:
         model: in evaluation mode. Its parameters ask for no gradients inside.
@@ -128,6 +139,8 @@ class RelevanceSession(ReversibleContext):
         undo.enter_context(self._attention)
         if isinstance(self._idle, GradientRules):
             undo.enter_context(kept_as_a_whole(self.model, self._tracer))
+        if isinstance(self._idle, DirectRules):
+            undo.enter_context(direct_paths(self.model, self.sites, self._tracer))
 
     def relevance(self, inputs: Mapping[str, Any]) -> HeadRelevance:
         """The relevance of every head for every example of a batch.
@@ -167,7 +180,8 @@ class RelevanceSession(ReversibleContext):
         group = self.target.rows
         raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in by_site.items()}
         fingerprints = output_fingerprints(self.target.outputs(outputs, inputs))
-        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(absorbed), fingerprints)
+        begun = start.view(-1, group).sum(dim=1)
+        return HeadRelevance(raw, begun, float(arriving), float(absorbed), fingerprints, ledger.others)
 
     def _checked(self, relevance: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in relevance.raw.values()])
@@ -176,6 +190,8 @@ class RelevanceSession(ReversibleContext):
         )
         if not torch.isfinite(torch.cat([numbers, relevance.start, ends])).all():
             raise not_finite(self.model, f"the relevance of heads by {self.rule}")
+        if isinstance(self._idle, DirectRules):
+            relevance = replace(relevance, raw=on_direct_paths(relevance.raw, self._outputs.reached))
         if not numbers.any():
             value = "exactly 0" if not relevance.start.any() else "the same whatever the heads give"
             raise ModelError(
@@ -184,8 +200,8 @@ class RelevanceSession(ReversibleContext):
                 "Train the model first, or choose another --relevance-target.",
             )
         # A logit near 0 is a difference of large numbers, whose rounding must not look like a loss.
-        scale = float(relevance.start.abs().sum()) + abs(relevance.inputs) + abs(relevance.biases)
-        missing = float(relevance.start.sum()) - relevance.inputs - relevance.biases
+        parts = (relevance.inputs, relevance.biases, *relevance.others.values())
+        scale, missing = float(relevance.start.abs().sum()) + sum(map(abs, parts)), relevance.missing
         most = max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5
         if self._plan.conserves and abs(missing) > most:
             raise SelfCheckError(

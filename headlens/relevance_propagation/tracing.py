@@ -21,7 +21,7 @@ from headlens.relevance_propagation.epsilon_rule import (
     PlainGradient,
     is_active,
 )
-from headlens.relevance_propagation.op_rules import FUNCTIONS, IN_PLACE, OpKind, arrange_arguments, is_identity_op
+from headlens.relevance_propagation.op_rules import FUNCTIONS, IN_PLACE, OpKind, arrange_arguments, whole_kind
 
 
 class Tracer(TorchFunctionMode):
@@ -114,22 +114,24 @@ def _flat(args: Arguments) -> Iterator[Any]:
 
 @contextmanager
 def kept_as_a_whole(model: nn.Module, tracer: Tracer) -> Iterator[None]:
-    """Makes modules that are one function of several operations hand relevance on unchanged inside `with`."""
+    """Applies to modules that are one function of several operations the rule of their row inside `with`."""
     with ExitStack() as undo:
         for module in model.modules():
-            if is_identity_op(module):
-                _wrap(module, tracer, undo)
+            if (kind := whole_kind(module)) is not None:
+                _wrap(module, kind, tracer, undo)
         yield
 
 
-def _wrap(module: nn.Module, tracer: Tracer, undo: ExitStack) -> None:
+def _wrap(module: nn.Module, kind: OpKind, tracer: Tracer, undo: ExitStack) -> None:
     original = module.forward
 
     def forward(x: Tensor) -> Any:
         before, tracer.paused = tracer.paused, True
         try:
             rules = tracer.rules
-            return rules.keep(x, original) if isinstance(rules, GradientRules) and is_active(x) else original(x)
+            if not isinstance(rules, GradientRules) or not is_active(x):
+                return original(x)
+            return rules.keep(x, original) if kind is OpKind.SCALE else rules.activate(x, original)
         finally:
             tracer.paused = before
 

@@ -38,6 +38,13 @@ RELEVANCE = TableSchema(
             number("layer_raw", "Mean of the sum over the layer, the same for all of its heads.", _OUTPUT),
             *interval("`layer_raw`", ("layer_raw_low", "layer_raw_high"), _OUTPUT),
             truth("same_output", "Whether the model has the same output for all examples."),
+            number(
+                "remainder",
+                "Mean of the target without the `raw` of all heads, the same for all of them: what MLPs, embeddings and "
+                "biases give; for the rule `logit-attribution` alone.",
+                _OUTPUT,
+            ),
+            *interval("`remainder`", ("remainder_low", "remainder_high"), _OUTPUT),
         ),
     ),
     (*HEAD_IDENTITY, "rule"),

@@ -232,6 +232,36 @@ def jacobian(function: Callable[[Array], Array], x: Array) -> Array:
     return np.stack(columns, axis=1)
 
 
+def directly(model: NaiveBert, ids: list[int], *, every: bool) -> tuple[Array, Array]:
+    """What each head, (layers, heads), and the embeddings, (tokens, hidden), write to the logits, carried forward.
+
+    Norms are those of the pass with their deviations held; the pooler's tanh is its tangent.
+    """
+    chosen = starting(model.forward(ids), every=every)
+
+    def normed(layer: Norm, part: Array, x: Array) -> Array:
+        centred = part - part.mean(axis=-1, keepdims=True)
+        return centred / np.sqrt(x.var(axis=-1, keepdims=True) + layer.eps) * layer.weight
+
+    def carried(part: Array, first: int, *, inside: bool) -> Array:
+        for i, layer in enumerate(model.layers[first:]):
+            if i or not inside:
+                part = normed(layer.norm1, part, layer.seen["projected"] + layer.seen["x"])
+            part = normed(layer.norm2, part, layer.seen["down"] + layer.seen["middle"])
+        slope = (1 - model.pooled[0] ** 2) * (model.classifier.weight[chosen].sum(axis=0))
+        written = np.zeros_like(part)
+        written[0] = part[0] * (slope @ model.pooler.weight)
+        return written
+
+    found = np.zeros((len(model.layers), model.n_heads))
+    for i, layer in enumerate(model.layers):
+        slices = zip(model.heads(layer.seen["context"]), model.heads(layer.out.weight), strict=True)
+        for head, (output, weight) in enumerate(slices):
+            total = layer.seen["projected"] + layer.seen["x"]
+            found[i, head] = carried(normed(layer.norm1, output @ weight.T, total), i, inside=True).sum()
+    return found, carried(normed(model.first, model.summed, model.summed), 0, inside=False)
+
+
 RULES = {"epsilon": Epsilon, "attnlrp": AttnLrp, "alpha-beta": AlphaBeta}
 
 
@@ -242,6 +272,8 @@ def relevance(model: NaiveBert, ids: list[int], rule: str, *, every: bool = Fals
     """
     if rule in ("gradxact", "taylor"):
         return by_gradient(model, ids, rule, every=every), np.zeros(0)
+    if rule == "logit-attribution":
+        return directly(model, ids, every=every)
     rules: Any = RULES[rule]()
     logits = model.forward(ids)
     start = np.where(starting(logits, every=every), logits, 0.0)[None]

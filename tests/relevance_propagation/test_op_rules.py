@@ -9,7 +9,7 @@ from torch.overrides import get_overridable_functions, resolve_name
 from transformers.activations import ACT2CLS
 
 from headlens.relevance_propagation import op_rules as table
-from headlens.relevance_propagation.op_rules import FUNCTIONS, OpKind, is_identity_op
+from headlens.relevance_propagation.op_rules import FUNCTIONS, OpKind, whole_kind
 
 
 def test_every_row_is_a_function_that_a_mode_sees() -> None:
@@ -25,7 +25,7 @@ def test_the_documentation_has_a_row_for_every_kind() -> None:
     assert {k.name for k in OpKind} <= rows
 
 
-@pytest.mark.parametrize("function", [f for f, kind in FUNCTIONS.items() if kind is OpKind.KEEP])
+@pytest.mark.parametrize("function", [f for f, kind in FUNCTIONS.items() if kind in (OpKind.KEEP, OpKind.SCALE)])
 def test_functions_that_keep_relevance_go_number_by_number_and_through_zero(function: object) -> None:
     arguments = ((4,),) if function is torch.nn.functional.rms_norm else ()
     x = torch.tensor([0.0, -1.5, 0.3, 2.0])
@@ -39,9 +39,9 @@ def test_functions_that_keep_relevance_go_number_by_number_and_through_zero(func
 def test_activation_modules_that_keep_relevance_go_through_zero(name: str) -> None:
     entry = ACT2CLS[name]
     module = entry[0](**entry[1]) if isinstance(entry, tuple) else entry()
-    if is_identity_op(module):
+    if whole_kind(module) is OpKind.KEEP:
         assert module(torch.zeros(1)).item() == 0
-    assert is_identity_op(module) == (name in KEPT)
+    assert whole_kind(module) is (OpKind.KEEP if name in KEPT else None)
 
 
 # The others are one function of torch that is in the table (gelu), or have no rule (sigmoid).
@@ -52,5 +52,6 @@ KEPT = {
 
 
 def test_scales_are_found_by_name() -> None:
-    kept = {type(m).__name__ for n in ("llama", "qwen3") for m in zoo.ZOO[n].build().modules() if is_identity_op(m)}
-    assert kept == {"LlamaRMSNorm", "Qwen3RMSNorm"}
+    modules = [m for n in ("llama", "qwen3") for m in zoo.ZOO[n].build().modules()]
+    assert {type(m).__name__ for m in modules if whole_kind(m)} == {"LlamaRMSNorm", "Qwen3RMSNorm"}
+    assert {whole_kind(m) for m in modules} == {OpKind.SCALE, None}

@@ -48,7 +48,7 @@ def test_every_rule_equals_contributions_written_out(rule: str, seed: int, ids: 
         found = session.relevance({"input_ids": torch.tensor([ids])})
     heads = np.stack([found.raw[site][0].numpy() for site in session.sites])
     np.testing.assert_allclose(heads, expected, rtol=1e-8, atol=1e-10)
-    if rule in ("epsilon", "attnlrp"):
+    if rule in ("epsilon", "attnlrp", "logit-attribution"):
         assert found.inputs == pytest.approx(at_inputs.sum(), rel=1e-8)
 
 
