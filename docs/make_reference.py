@@ -208,8 +208,13 @@ def keywords_stub() -> str:
         if len(head) > 120:
             head = "\n    ".join([f"class {name}(", *(f"{base}," for base in inherited), "total=False,"]) + "\n):"
         lines.append(head + " ..." * (not fields))
-        lines += [*(f"    {option}: {given} | None" for option, given in fields.items()), ""]
+        lines += [*(_field(option, f"{given} | None") for option, given in fields.items()), ""]
     return "\n".join(lines)
+
+
+def _field(name: str, given: str) -> str:
+    line = f"    {name}: {given}"
+    return line if len(line) <= 120 else f"    {name}: (\n        {given}\n    )"
 
 
 def _parts(request: type) -> Iterator[type]:

@@ -81,7 +81,7 @@ class ReadingOptions(TypedDict, total=False):
     long_sentences: Literal["skip", "window"] | None
 
 class RelevanceOptions(TypedDict, total=False):
-    rule: Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"] | None
+    rule: Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor", "logit-attribution"] | None
     relevance_target: Text | None
     mask_share: Number | None
     replicates: Whole | None
@@ -278,7 +278,9 @@ class Relevance(
     RelevanceOptions,
     total=False,
 ):
-    compare: str | Sequence[Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]] | None
+    compare: (
+        str | Sequence[Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor", "logit-attribution"]] | None
+    )
     figures: bool | None
 
 class Report(Resumed, OutputOptions, total=False):

@@ -226,8 +226,9 @@ def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
 def _irreplaceable(subject: str, lost: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{subject} is not just a softmax of scaled scores{lost}.",
-        "Its softmax cannot be replaced, neither by entmax nor for relevance by any rule but gradxact and taylor; "
-        f"everything else works. Models whose softmax can be: {', '.join(f.title for f in FAMILIES)}.",
+        "Its softmax cannot be replaced, neither by entmax nor for relevance by any rule but gradxact, taylor "
+        "and logit-attribution; everything else works. Models whose softmax can be: "
+        f"{', '.join(f.title for f in FAMILIES)}.",
     )
 
 

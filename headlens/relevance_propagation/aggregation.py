@@ -247,7 +247,6 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         between the heads of a layer. `n` is the number of heads that have a relevance under both rules, the others are
         left out. Correlations that do not exist are NaN, and so are intervals of fewer than ten heads.
     """
-    means = {site: own for site, own in means.items() if site in others}  # a rule may say nothing of a stack
     stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
     rows = []
     for stack, of in product(stacks if len(stacks) == 1 else [*stacks, ALL], ("relevance", "magnitude")):

@@ -61,7 +61,7 @@ def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | CallNor
         return softmax
     raise UnsupportedModelError(
         f"Attention of this model is {model_normalizer}, but this rule is only defined for softmax.",
-        "Choose the rule epsilon, gradxact or taylor.",
+        "Choose the rule epsilon, gradxact, taylor or logit-attribution.",
     )
 
 

@@ -39,8 +39,8 @@ CAPTIONS = {
         "red ones against it, white ones neither. A layer with a red triangle works against the target as a whole (the "
         "95 % interval of its sum is below 0): `raw` says what its heads do. Below each share is half the width of "
         "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers whose heads cancel "
-        "on average, where shares mean nothing. Grey heads have no share, since the heads of their layer cancel. The "
-        "rule taylor gives magnitudes, which do not tell what works against the target: its colours begin at 0.",
+        "on average, where shares mean nothing. Grey heads have no share, as those of their layer cancel or give 0. "
+        "The rule taylor gives magnitudes, which do not tell what works against the target: its colours begin at 0.",
     ),
     "relevance_raw": Caption(
         "Contributions",

@@ -293,12 +293,13 @@ def _relevance_notes(
             f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
             f"in biases, {lost} was lost{mixed}."
         )
-    if absent := [stack for stack in dict.fromkeys(s.stack for s in reader.sites) if stack not in table.stacks]:
+    given = table.rows.groupby("stack")["raw"].transform(lambda raw: raw.ne(0).any())
+    if silent := table.rows.loc[~given, "stack"].unique().tolist():
         notes.append(
-            f"{table.rows['rule'].iloc[0]}: heads of the {' and '.join(absent)} write nothing into the residual stream "
-            "that ends in the target, which they reach by way of other heads alone: they have no rows."
+            f"{table.rows['rule'].iloc[0]}: heads of the {' and '.join(silent)} write nothing into the residual stream "
+            "that ends in the target, which they reach by way of other heads alone: what they give themselves is 0."
         )
-    layers = table.rows.drop_duplicates(["stack", "layer"])
+    layers = table.rows[given].drop_duplicates(["stack", "layer"])
     texts = {
         "cancelled": "Where positive and negative relevance of a layer's heads all but cancel, an example has no "
         "shares and is left out of that layer's means",

@@ -2,8 +2,8 @@
 
 The output of a head goes through its part of the output projection into the residual stream, is carried along by it,
 and goes through the last norm and the unembedding into the logit ("direct logit attribution", Elhage et al. 2021).
-With the scale of every norm on the way held at its value this path is linear, so that the logit is a sum of heads, MLPs,
-embeddings and biases. What a head does by way of other heads and of MLPs is theirs: nothing is passed into either.
+With the scale of every norm on the way held at its value this path is linear, so that the logit is a sum of heads,
+MLPs, embeddings and biases. What a head does by way of other heads and of MLPs is theirs: nothing is passed into them.
 
 Activation functions between the last layer and the target (a pooler's tanh, those of the head of a masked language
 model) are no part of a sum. There it is the tangent at the value that is linear: f(x) = f'(x) x + (f(x) - f'(x) x).
@@ -12,7 +12,7 @@ A soft cap of the logits is left out: the target is the logit before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -68,13 +68,13 @@ class DirectRules(GradientRules):
         return self.ledger.enter(output.detach(), part)
 
     def activate(self, x: Tensor, function: Function) -> Tensor:
-        """An activation function: in a layer it is one of an MLP, where the path ends; behind the layers its tangent."""
+        """An activation function: in a layer it is one of an MLP, where the path ends; behind them its tangent."""
         if self.in_layer:
             return self.stop(function(x.detach()), MLPS)
         point = x.detach().requires_grad_()
         value = function(point)
         (slope,) = torch.autograd.grad(value, point, torch.ones_like(value))
-        output = function(x)
+        output: Tensor = function(x)
         self.ledger.keep(output, value.detach() - slope * point.detach(), CURVATURE)
         return output
 
@@ -110,19 +110,19 @@ def direct_paths(model: nn.Module, sites: Sequence[Site], tracer: Tracer) -> Ite
         yield
 
 
-def on_direct_paths(raw: Mapping[Site, Tensor], reached: set[Site]) -> dict[Site, Tensor]:
-    """What heads of stacks give that write to the target themselves; an encoder's only reach it through a decoder.
+def check_direct_paths(sites: Sequence[Site], reached: set[Site]) -> None:
+    """Refuse a residual stream that does not lead from all heads of a stack to the target.
+
+    None of the heads of an encoder write into the stream of its decoder: what they give themselves is 0.
 
     Raises:
-        UnsupportedModelError: if the path along the residual stream breaks off within a stack.
+        UnsupportedModelError: if the stream breaks off.
     """
     stacks = {site.stack for site in reached}
-    found = {site: numbers for site, numbers in raw.items() if site.stack in stacks}
-    if missing := [str(site) for site in found if site not in reached] or [str(site) for site in raw if not stacks]:
+    if missing := [str(s) for s in sites if s not in reached and (s.stack in stacks or not stacks)]:
         raise UnsupportedModelError(
             f"No path along the residual stream leads from the heads of {', '.join(missing)} to the target.", _ADVICE
         )
-    return found
 
 
 def _layers(model: nn.Module, sites: Sequence[Site]) -> list[nn.Module]:

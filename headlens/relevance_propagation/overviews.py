@@ -31,6 +31,7 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
 _RAW = ("raw", "raw_low", "raw_high")
+_REMAINDER = ("remainder", "remainder_low", "remainder_high")
 OPPOSED = (
     "Positive shares of a layer that add up to more than 1 are those of heads that others work against: a share may be "
     "large because little is left of the layer."
@@ -98,7 +99,7 @@ def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     numbers: dict[str, Any] = {name: float_column(rows, name) for name in _RAW}  # a file may hold words there
     numbers["its_layer"] = layer_signs(rows)
     size = np.abs(numbers["raw"])
-    order = np.argsort(-size, kind="stable")[: min(most, int(np.isfinite(size).sum()))]
+    order = np.argsort(-size, kind="stable")[: min(most, int((size > 0).sum()))]
     return rows.assign(**numbers, share=size / (np.nansum(size) or 1.0)).iloc[order]
 
 
@@ -184,7 +185,7 @@ def relevance_heads(run: RecordedRun) -> HeadFacts:
 
 
 def relevance_findings(run: RecordedRun) -> list[str]:
-    """The head that contributes most, and the one with the largest positive share of its layer."""
+    """The head that contributes most, the one with the largest positive share of its layer, and what heads leave."""
     if "relevance" not in run.tables:
         return []
     rule, rows = requested_rule(run.tables["relevance"])
@@ -215,7 +216,20 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             )
         if sentences:
             findings.append(f"{part.name}: {' '.join(sentences)}")
-    return findings
+    return findings + _sums(rows)
+
+
+def _sums(rows: pd.DataFrame) -> list[str]:
+    """The target as the sum of heads and the remainder, for a rule by which it is one."""
+    known = rows[np.isfinite(float_column(rows, "remainder"))]
+    if known.empty:
+        return []
+    remainder, low, high = (float(float_column(known, name)[0]) for name in _REMAINDER)
+    heads = float(np.nansum(float_column(known, "raw")))
+    return [
+        f"The target is {number_text(heads + remainder)} on average. All heads together give {number_text(heads)} of "
+        f"it themselves; the remainder, {value_text(remainder, low, high)}, is what MLPs, embeddings and biases give."
+    ]
 
 
 def _magnitudes(rows: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from headlens.relevance_propagation.attention_rules import (
     normalizer_of,
 )
 from headlens.relevance_propagation.epsilon_rule import ConservationLedger, GradientRules, PlainGradient, Read, times
-from headlens.relevance_propagation.logit_attribution_rule import DirectRules, direct_paths, on_direct_paths
+from headlens.relevance_propagation.logit_attribution_rule import DirectRules, check_direct_paths, direct_paths
 from headlens.relevance_propagation.relevance_options import Rule
 from headlens.relevance_propagation.targets import Target
 from headlens.relevance_propagation.tracing import Tracer, kept_as_a_whole
@@ -191,7 +191,7 @@ class RelevanceSession(ReversibleContext):
         if not torch.isfinite(torch.cat([numbers, relevance.start, ends])).all():
             raise not_finite(self.model, f"the relevance of heads by {self.rule}")
         if isinstance(self._idle, DirectRules):
-            relevance = replace(relevance, raw=on_direct_paths(relevance.raw, self._outputs.reached))
+            check_direct_paths(self.sites, self._outputs.reached)
         if not numbers.any():
             value = "exactly 0" if not relevance.start.any() else "the same whatever the heads give"
             raise ModelError(

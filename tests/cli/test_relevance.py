@@ -18,6 +18,7 @@ Tokenizer = PreTrainedTokenizerBase
 RELEVANCE = ["model", "stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"]
 MORE = ["signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"]
 MORE += ["layer_raw", "layer_raw_low", "layer_raw_high", "same_output"]
+MORE += ["remainder", "remainder_low", "remainder_high"]
 CORRELATIONS = ["model", "stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high"]
 LABELS = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
@@ -70,6 +71,34 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     ):
         assert words in done.out
     assert "Next: headlens ablate " in done.out
+
+
+@pytest.mark.figures(blank=True)
+def test_logit_attribution_of_a_translation_model(headlens: Headlens, translator: str) -> None:
+    Path("en.txt").write_text("\n".join(LINES * 4))
+    options = ("--corpus", "en.txt", "--target", "en.txt", "--rule", "logit-attribution", "--compare", "epsilon")
+    done = headlens("relevance", translator, *options, "--out", "run")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/relevance.csv")
+    direct = rows[rows["rule"] == "logit-attribution"]
+    assert set(direct[direct["raw"] != 0]["stack"]) == {"decoder", "cross"}
+    assert len(direct["remainder"].unique()) == 1
+    assert "Largest contributions of translator, cross (rule logit-attribution, target positions)" in done.out
+    assert "encoder.0.0" not in done.out
+    for note in ("logit-attribution: of the target, heads give", "heads of the encoder write nothing into the"):
+        assert note in done.out
+    done = headlens("report", "run", "--out", "page")
+    assert done.code == 0, done.err
+    page = next(Path("page").glob("*.html")).read_text()
+    assert "All heads together give" in page
+    classified = headlens(
+        *("classify", translator, "--corpus", "en.txt", "--target", "en.txt", "--frequency", "none", "--out", "roles"),
+        *("--relevance", "--rule", "logit-attribution"),
+    )
+    assert classified.code == 0, classified.err
+    heads = pd.read_csv("roles/heads.csv")
+    assert heads[heads["stack"] == "encoder"]["relevance"].isna().all()
+    assert heads[heads["stack"] == "cross"]["relevance"].notna().any()
 
 
 def test_json_and_the_record(run: Callable[..., Any], tiny_bert: Path) -> None:

@@ -92,6 +92,27 @@ def test_the_sum_of_a_layer_and_its_interval_by_resampling(shift: float) -> None
         assert found["layer_raw_high"].tolist() == pytest.approx([np.quantile(drawn, 0.975)] * site.n_heads)
 
 
+def test_the_remainder_and_its_interval_by_resampling() -> None:
+    raw, start = values(), torch.linspace(1.0, 4.0, len(KEYS), dtype=torch.float64)
+    found = RelevanceSums(SITES, replicates=200)
+    for rows in (slice(5), slice(5, None)):
+        part = {site: own[rows] for site, own in raw.items()}
+        found.add(HeadRelevance(part, start[rows], 0.5, 0.25, others={"heads": 2.0, "mlps": 1.0}), KEYS[rows])
+    rest = (start - sum(own.sum(dim=1) for own in raw.values())).numpy()
+    drawn = [np.average(rest, weights=weights) for weights in Draws.of(KEYS, 200, 0).counts.astype(float)]
+    rows = found.table("logit-attribution", "predicted").rows
+    expected = [rest.mean(), np.quantile(drawn, 0.025), np.quantile(drawn, 0.975)]
+    names = ["remainder", "remainder_low", "remainder_high"]
+    np.testing.assert_allclose(rows[names], [expected] * len(rows), rtol=1e-12)
+    flow, total = found.conservation, float(start.sum())
+    assert flow.others == pytest.approx({"heads": 4.0 / total, "mlps": 2.0 / total})
+    assert flow.lost == pytest.approx(1 - 7.5 / total)
+    few = RelevanceSums(SITES, replicates=200)
+    few.add(HeadRelevance({s: r[:5] for s, r in raw.items()}, start[:5], 0, 0, others={"heads": 2.0}), KEYS[:5])
+    assert few.table("logit-attribution", "predicted").rows[names].notna().all().tolist() == [True, False, False]
+    assert sums(raw, []).table("epsilon", "predicted").rows[names].isna().all(axis=None)
+
+
 def test_columns_are_a_contract() -> None:
     columns = list(sums(values(), []).table("epsilon", "predicted").rows)
     assert columns == [

@@ -217,6 +217,34 @@ def test_masks_are_told(loaded: Loaded) -> None:
         head_relevance(loaded("BertModel"), SINGLE, RelevanceOptions(mask_share=0.5))
 
 
+@pytest.mark.parametrize("name", rest_slow(["marian, forced", "bert, class", "bert, embedding"], 2))
+def test_heads_and_the_remainder_add_up_to_the_target(loaded: Loaded, name: str) -> None:
+    case = CASES[name]
+    model = loaded(case.model)
+    direct = RelevanceOptions(rule="logit-attribution", replicates=20)
+    found = head_relevance(model, case.corpus, direct, compare=("epsilon",), reading=SMALL)
+    whole: Any = model.model.base_model if case.target.pooled else model.model
+    with torch.no_grad():
+        inputs = [case.inputs(model, example) for example in case.corpus]
+        starts = [float(case.target.parts(whole(**own), own).sum()) for own in inputs]
+    rows = found.table.rows[found.table.rows["rule"] == "logit-attribution"]
+    (remainder,) = rows["remainder"].unique()
+    assert rows["raw"].sum() + remainder == pytest.approx(np.mean(starts), abs=1e-4)
+    others = found.table.rows[found.table.rows["rule"] == "epsilon"]
+    assert others[["remainder", "remainder_low", "remainder_high"]].isna().all(axis=None)
+    flow = found.conservation["logit-attribution"]
+    assert flow.others["heads"] == pytest.approx(rows["raw"].sum() / np.mean(starts), abs=1e-3)
+    assert flow.lost == pytest.approx(0, abs=1e-4)
+    (told,) = (note for note in found.notes if note.startswith("logit-attribution: of the target, heads give"))
+    assert f"heads give {flow.others['heads']:.1%} themselves. The remainder: {flow.others['mlps']:.1%} MLPs" in told
+    assert ("to their tangents" in told) == (name == "bert, class")
+    absent = [note for note in found.notes if "heads of the encoder write nothing into the residual stream" in note]
+    assert len(absent) == (name == "marian, forced")
+    assert (rows[rows["stack"] == "encoder"]["raw"] == 0).all() == bool(absent)
+    assert (rows[rows["stack"] != "encoder"]["raw"] != 0).all()
+    assert not any("encoder 0" in note for note in found.notes if "cancel" in note and absent)
+
+
 def test_layers_that_work_against_the_target_are_told(bert: LoadedModel) -> None:
     found = head_relevance(bert, PAIRS, FAST)
     layers = found.table.rows.drop_duplicates("layer")

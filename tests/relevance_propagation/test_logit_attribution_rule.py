@@ -80,14 +80,18 @@ def test_heads_and_the_remainder_are_the_logit_as_it_is_added_up_part_by_part(na
     assert torch.allclose(sum(parts.values(), torch.zeros(())), logit, rtol=0, atol=1e-10)
     found = direct(model, inputs, target)
     assert torch.allclose(found.start, logit, rtol=0, atol=1e-10)
-    assert {(str(site), head) for site in found.raw for head in range(site.n_heads)} == heads.keys()
     for site, raw in found.raw.items():
-        expected = torch.stack([heads[str(site), head] for head in range(site.n_heads)], dim=1)
+        if name == "marian" and site.stack == "encoder":
+            assert not raw.any()
+            continue
+        expected = torch.stack([heads.pop((str(site), head)) for head in range(site.n_heads)], dim=1)
         # Attention and norms of Llama are computed in single precision, by other kernels here than there.
         assert torch.allclose(raw, expected, rtol=0, atol=1e-5 if name == "llama" else 1e-10), site
-    others = {part: float(own.sum()) for part, own in parts.items() if part not in heads}
+    assert not heads
+    others = {part: float(own.sum()) for part, own in parts.items() if isinstance(part, str)}
     told = {"embeddings": found.inputs, "biases": found.biases, **found.others}
-    assert told.pop("heads") == pytest.approx(sum(float(own.sum()) for own in heads.values()), abs=1e-5)
+    written = sum(float(own.sum()) for part, own in parts.items() if isinstance(part, tuple))
+    assert told.pop("heads") == pytest.approx(written, abs=1e-5)
     assert told == pytest.approx({"biases": 0.0} | others, abs=1e-5 if name == "llama" else 1e-9)
 
 
@@ -139,10 +143,10 @@ def test_on_every_architecture_parts_add_up_and_every_stack_at_the_target_has_he
     model, inputs = (entry.build(), zoo.padded(entry)) if single else model_and_inputs(name)
     found = direct(model, inputs)
     assert found.lost == pytest.approx(0, abs=1e-5 if single else 1e-10)
-    assert list(dict.fromkeys(site.stack for site in found.raw)) == entry.stacks[entry.kind == "pair" :]
+    given = [site for site, raw in found.raw.items() if raw.any()]
+    assert given == [site for site in found.raw if entry.kind != "pair" or site.stack != "encoder"]
     written = float(sum(raw.sum() for raw in found.raw.values()))
     assert found.others["heads"] == pytest.approx(written, abs=1e-5 if single else 1e-9)
-    assert all(raw.any() for raw in found.raw.values())
     assert found.others["mlps"] != 0
 
 
@@ -208,7 +212,7 @@ def test_products_behind_the_layers_are_refused() -> None:
 
     model, inputs = model_and_inputs("bert-classifier")
     model.bert.pooler.activation = Square()
-    with pytest.raises(UnsupportedModelError, match="of two activations outside of the layers.*Square at bert.pooler"):
+    with pytest.raises(UnsupportedModelError, match=r"of two activations outside of the layers.*Square at bert.pooler"):
         direct(model, inputs)
 
 
@@ -216,5 +220,5 @@ def test_attention_that_is_in_no_list_of_layers_is_refused() -> None:
     ledger = ConservationLedger(times)
     tracer = Tracer(nn.Module(), DirectRules(ledger))
     sites = [Site("encoder", 0, 2, "only.attention")]
-    with pytest.raises(UnsupportedModelError, match="only.attention of Module is in no list of layers"):
+    with pytest.raises(UnsupportedModelError, match=r"only\.attention of Module is in no list of layers"):
         direct_paths(nn.Module(), sites, tracer).__enter__()

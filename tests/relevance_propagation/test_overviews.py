@@ -135,6 +135,18 @@ def test_shares_of_heads_that_cancel_are_said_to_mean_nothing(low: float, high: 
     assert ("of a layer whose heads cancel, where shares mean nothing" in relevance_findings(recorded)[0]) == told
 
 
+def test_heads_and_the_remainder_are_said_to_add_up_to_the_target() -> None:
+    frame = relevance_tables(rules=("logit-attribution", "epsilon"))["relevance"]
+    direct = frame["rule"] == "logit-attribution"
+    frame.loc[direct, "raw"] = [1.0, 2.0, -0.5, 0.25, 0.25, 0.0]
+    assert len(relevance_findings(run({"relevance": frame}))) == 1
+    frame.loc[direct, ["remainder", "remainder_low", "remainder_high"]] = [4.0, 3.5, 4.5]
+    assert relevance_findings(run({"relevance": frame}))[1:] == [
+        "The target is 7.000 on average. All heads together give 3.000 of it themselves; the remainder, 4.000 [3.500, "
+        "4.500], is what MLPs, embeddings and biases give."
+    ]
+
+
 def test_that_all_outputs_are_the_same_is_told_first() -> None:
     recorded = run(relevance_tables())
     record = {**recorded.record, "notes": ["Another note.", same_output(1234)]}
@@ -148,14 +160,14 @@ def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
     own = tables["relevance"]["rule"] == "epsilon"
     tables["relevance"].loc[own, "raw"] = [3.0, -5.0, np.nan, 0.5, 0.0, 1.5]
     table = largest_heads_table([run(tables)])
-    heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0", "encoder.1.1"]
+    heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0"]  # none that gives nothing
     assert column(table, "head") == heads
-    assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500", "0.000"]
-    assert column(table, "of all magnitudes") == ["50.0%", "30.0%", "15.0%", "5.0%", "0.0%"]
+    assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500"]
+    assert column(table, "of all magnitudes") == ["50.0%", "30.0%", "15.0%", "5.0%"]
     assert column(table, "share of its layer")[3] == "0.900"
     assert "95 % CI" not in {own.name for own in table.columns}  # runs of before have none
     bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}
-    assert column(largest_heads_table([run(bounded)]), "95 % CI") == ["-6.000 to 4.000"] * 5
+    assert column(largest_heads_table([run(bounded)]), "95 % CI") == ["-6.000 to 4.000"] * 4
 
 
 def test_at_most_ten_heads_of_every_model_and_stack() -> None:

@@ -107,6 +107,8 @@ def test_a_head_without_output_projection_has_none_and_one_that_is_alone_has_all
     for site, raw in found.raw.items():
         assert (raw[:, 1:] == 0).all()
         # The last layer of a model whose first position is asked for can have nothing to attend to but itself.
+        if rule == "logit-attribution" and name == "marian" and site.stack == "encoder":
+            continue  # they write into no stream that ends in the target
         assert raw[:, 0].any(), site
         shares, kept = normalised(raw)
         assert torch.allclose(shares[kept, 0], torch.ones(1, dtype=torch.float64))
@@ -217,8 +219,8 @@ def test_models_whose_softmax_has_no_rule_are_no_fault_of_ours_and_told_what_wor
     for rule in ("epsilon", "attnlrp", "alpha-beta"):
         with pytest.raises(UnsupportedModelError, match="not just a softmax of scaled scores") as caught:
             relevance(model, inputs, rule)
-        assert "any rule but gradxact and taylor" in caught.value.advice
-    for rule in ("gradxact", "taylor"):
+        assert "any rule but gradxact, taylor and logit-attribution" in caught.value.advice
+    for rule in ("gradxact", "taylor", "logit-attribution"):
         assert relevance(model, inputs, rule).start.isfinite().all()
 
 
