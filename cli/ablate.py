@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _LEVEL = 0.05  # of significance
 _EXACT = (
-    "Where an interval leaves 0 out and p is above 0.05, p decides: intervals are a little too narrow where few "
-    "examples change."
+    "Where an interval leaves 0 out and p is above 0.05, p decides: the test errs in at most 5 % of cases, and the "
+    "interval in 5 % on average."
 )
 
 

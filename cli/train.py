@@ -30,7 +30,8 @@ def train(run: Any, request: Any, screen: Screen) -> str:
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("Evaluations on held-out data", evaluations) if evaluations else ("Training", log)
     metrics: pd.DataFrame = run.metrics
-    if evaluations and len(metrics):
+    # Of a training on text, what is translated is a part of what the loss is measured on.
+    if evaluations and len(metrics) and isinstance(request, FineTuneRequest):
         title += f", {counted(int(metrics['n'].iloc[0]), 'example')}"
     screen.table(title if len(rows) <= _LAST else f"{title}, the last {_LAST} of {len(rows)}", list(rows[-_LAST:]))
     for (task, data), part in metrics.groupby(["task", "data"], sort=False) if len(metrics) else ():

@@ -149,13 +149,16 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
         f"has a loss of {loss:.3f} and an accuracy of {accuracy:.3f} (chance level: no other constant prediction is "
         "better; of few tokens it is lower than on other texts)."
     ]
-    skill, than = skill_of(task, records, labels), "predicting by frequency"
+    skill, than = skill_of(task, records, labels), "predicting by the frequencies of these very tokens"
     if skill.worse:
-        notes.append(f"The loss of the model is significantly worse than that of {than}{_TRAIN}.")
+        notes.append(
+            f"The loss of the model is significantly worse than that of {than}: train it further, or evaluate it on "
+            "more text, of the kind that it was trained on."
+        )
     elif skill.lacking:
         notes.append(
             f"The loss of the model is not significantly better than that of {than}{_TRAIN}, or evaluate it on more "
-            "examples."
+            "text, of the kind that it was trained on."
         )
     return notes
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.errors import counted
@@ -16,6 +17,7 @@ from headlens.pages.formatting import DELTA, compared_texts, number_text, value_
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.head_grid import float_column
 from headlens.statistics.non_inferiority import (
+    LEVEL,
     NEEDED,
     NOT_DECIDED,
     NOT_NEEDED,
@@ -71,7 +73,8 @@ def margin_of(
 ) -> Margin:
     """The smallest loss of a metric that matters: the one asked for, or the usual one.
 
-    The usual one is a tenth of what the model is above guesses at most: one point of 1.4 BLEU is nearly all of it.
+    The usual one is a tenth of what the model is above guesses at most: one point of 1.4 BLEU is nearly all of it, and
+    1 % of a loss half of what a model that has just begun to learn is below guesses.
 
     Args:
         metric: of a task.
@@ -84,7 +87,16 @@ def margin_of(
     # A model that is no better than guesses has no verdicts anyway, see `headlens.tasks.skill`.
     if requested is None and metric not in NO_UPPER_END and (above := baseline - (guesses or 0.0)) > 0:
         size = min(size, _OF_SKILL * above)
+    if requested is None and metric in LOWER_IS_BETTER and guesses is not None and guesses > baseline > 0:
+        size = min(size, _of_losses(metric, baseline, guesses))
     return Margin(size, metric in LOWER_IS_BETTER, max(1, tests))
+
+
+def _of_losses(metric: str, baseline: float, guesses: float) -> float:
+    """A tenth of what a loss is below that of guesses; of perplexities what that makes of them."""
+    if metric == "perplexity":
+        return baseline * math.expm1(_OF_SKILL * math.log(guesses / baseline))
+    return _OF_SKILL * (guesses - baseline)
 
 
 def with_verdicts(rows: pd.DataFrame, margin: Margin) -> pd.DataFrame:
@@ -247,8 +259,8 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     """
     if len(rows) < 2:
         return ""
-    counts = Counter(rows["verdict"])
-    lost, alike = counts[NEEDED], counts[row["verdict"]]
+    # A loss below the margin may be significant, too.
+    lost, alike = int(loses_significantly(rows).sum()), Counter(rows["verdict"])[row["verdict"]]
     every = "both" if lost == 2 else f"all {lost}"
     number = every if lost == len(rows) else f"{lost or 'none'} of {len(rows)}"
     others = {
@@ -257,6 +269,14 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     }.get(row["verdict"], "")
     which = f"; of these, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
     return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{others}{which}"
+
+
+def loses_significantly(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Which comparisons lose significantly after Holm's correction, whether or not that is more than the margin."""
+    known, needed = float_column(rows, "p_holm"), (rows["verdict"] == NEEDED).to_numpy(bool)
+    lower = rows["metric"].isin(LOWER_IS_BETTER).to_numpy(bool)
+    worse = np.where(lower, 1, -1) * float_column(rows, "delta") > 0
+    return np.where(np.isfinite(known), worse & (known < LEVEL), needed)
 
 
 def tied(alike: float, what: str = "heads", near: int = 0) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,7 +20,7 @@ from headlens.heads import HeadTable
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.relevance_propagation.logit_attribution_rule import HEADS
 from headlens.relevance_propagation.relevance_session import HeadRelevance
-from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
+from headlens.statistics.bootstrap import FEWEST, Draws, bias_corrected_interval, percentile_interval
 from headlens.statistics.weighted_means import ratio, spearman_by_row
 from headlens.tables.relevance_tables import CORRELATIONS, RELEVANCE
 from headlens.tables.shared_columns import ALL
@@ -101,7 +102,7 @@ class RelevanceSums:
         starts = {"start": relevance.start.sum(), "drawn_start": draws @ relevance.start}
         self.totals.add(_FLOW, "all", starts | flow)
         squares = {"count": torch.tensor(len(relevance.outputs)), "square": relevance.outputs.square().sum(dim=0)}
-        self.totals.add(_OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0)} | squares)
+        self.totals.add(_OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0), "answers": relevance.answers} | squares)
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -157,6 +158,12 @@ class RelevanceSums:
             if sums[count] < FEWEST:
                 site_means[site][1:] = np.nan
         return site_means
+
+    @property
+    def answer_share(self) -> float:
+        """Share of the starts of relevance at which the model's most frequent answer is; NaN where it has no logits."""
+        counts = self.totals.of(_OUTPUTS).get("all", {"answers": np.zeros(0)})["answers"]
+        return float(counts.max() / counts.sum()) if counts.size and counts.sum() > 1 else math.nan
 
     @property
     def identical(self) -> int:
@@ -245,7 +252,8 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         Rows of correlations.csv without the model: `of` is `relevance`, or `magnitude` for absolute values; `scope` is
         `heads`, all heads of the stack (or of all stacks: `all`), or `layers`, the mean over layers of the correlation
         between the heads of a layer. `n` is the number of heads that have a relevance under both rules, the others are
-        left out. Correlations that do not exist are NaN, and so are intervals of fewer than ten heads.
+        left out. Correlations that do not exist are NaN, and so are intervals of fewer than ten heads, and those of
+        what resampling moves to one side, see `bias_corrected_interval`.
     """
     stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
     rows = []
@@ -265,6 +273,6 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         n = sum(first.shape[1] for first, _ in pairs)
         for scope, values in correlations.items():
             # A rank correlation of few heads jumps from one value to the next, or stays at its end.
-            low, high = map(float, percentile_interval(values[1:])) if n >= FEWEST else (np.nan, np.nan)
+            low, high = bias_corrected_interval(values[0], values[1:]) if n >= FEWEST else (np.nan, np.nan)
             rows.append((stack, rule, other_rule, of, scope, n, values[0], low, high))
     return pd.DataFrame(rows, columns=CORRELATIONS.names[1:])

@@ -26,7 +26,7 @@ from headlens.relevance_propagation.aggregation import Conservation, RelevanceSu
 from headlens.relevance_propagation.logit_attribution_rule import CURVATURE, HEADS, MLPS
 from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.relevance_propagation.relevance_session import CONSERVING, RelevanceSession
-from headlens.relevance_propagation.shares import same_output
+from headlens.relevance_propagation.shares import one_answer, same_output
 from headlens.relevance_propagation.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
 from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import FEWEST
@@ -231,6 +231,7 @@ def head_relevance(
         for compare, raw in ((rule_correlations, False), (raw_correlations, True))
     ]
     identical = sums[rules[0]].identical
+    alike = same_output(identical) if identical else one_answer(sums[rules[0]].answer_share)
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
     notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
@@ -240,7 +241,7 @@ def head_relevance(
         target.label,
         conservation,
         encoding,
-        [same_output(identical)] * bool(identical) + notes,
+        [alike] * bool(alike) + notes,
         identical,
     )
 

@@ -16,6 +16,7 @@ from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import limit
 from headlens.relevance_propagation.shares import (
     CANCEL,
+    ONE_ANSWER,
     OPPOSES,
     SAME_OUTPUT,
     UNSIGNED_RULES,
@@ -189,7 +190,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     if "relevance" not in run.tables:
         return []
     rule, rows = requested_rule(run.tables["relevance"])
-    findings = [note for note in run.notes if note.startswith(SAME_OUTPUT)]
+    findings = [note for note in run.notes if note.startswith((SAME_OUTPUT, ONE_ANSWER))]
     for part in by_model_and_stack(rows):
         sentences = []
         ordered = largest_heads(part.rows, len(part.rows))
@@ -204,7 +205,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
                 f"summed magnitudes of all heads{tied(1, near=near)}."
             )
         ordered = largest_shares(part.rows, len(part.rows))
-        for row in ordered.head(1).to_dict("records"):
+        for row in ordered[ordered["relevance"] > ordered["even"]].head(1).to_dict("records"):
             layer = _IN_LAYER.get(row["its_layer"], "")
             value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
             near = not_apart(ordered, 0, ("relevance", *_BOUNDS))

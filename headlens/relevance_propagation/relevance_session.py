@@ -47,6 +47,8 @@ class HeadRelevance:
         biases: relevance that biases kept on the way, of the whole batch; 0 where the rule gives them none.
         others: what else of it ended where, by what that is (`headlens.relevance_propagation.logit_attribution_rule`).
         outputs: numbers that tell one output of the model from another, a row for each that relevance started from.
+        answers: how often each of the model's outputs was the largest where relevance started, (outputs,); none where
+            the outputs are not logits.
     """
 
     raw: Mapping[Site, Tensor]
@@ -55,6 +57,7 @@ class HeadRelevance:
     biases: float
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.float64))
     others: Mapping[str, float] = field(default_factory=dict)
+    answers: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
 
     @property
     def lost(self) -> float:
@@ -179,9 +182,10 @@ class RelevanceSession(ReversibleContext):
         start = parts.detach().cpu().double().flatten(1).sum(dim=1)
         group = self.target.rows
         raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in by_site.items()}
-        fingerprints = output_fingerprints(self.target.outputs(outputs, inputs))
-        begun = start.view(-1, group).sum(dim=1)
-        return HeadRelevance(raw, begun, float(arriving), float(absorbed), fingerprints, ledger.others)
+        read = self.target.outputs(outputs, inputs)
+        answers = torch.zeros(0) if self.target.pooled or read.shape[-1] < 2 else answer_counts(read)
+        begun, ends = start.view(-1, group).sum(dim=1), (float(arriving), float(absorbed))
+        return HeadRelevance(raw, begun, *ends, output_fingerprints(read), ledger.others, answers.double())
 
     def _checked(self, relevance: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in relevance.raw.values()])
@@ -233,7 +237,13 @@ def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
     inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
     start, outputs = torch.cat([p.start for p in parts]), torch.cat([p.outputs for p in parts])
-    return HeadRelevance(raw, start, inputs, biases, outputs)
+    answers = torch.stack([p.answers for p in parts]).sum(dim=0)
+    return HeadRelevance(raw, start, inputs, biases, outputs, answers=answers)
+
+
+def answer_counts(logits: Tensor) -> Tensor:
+    """How often each output is the largest: (outputs,) of logits (rows, outputs)."""
+    return torch.bincount(logits.detach().argmax(dim=-1).flatten().cpu(), minlength=logits.shape[-1])
 
 
 def output_fingerprints(outputs: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -10,6 +12,7 @@ from headlens.plots import style
 from headlens.plots.cell_drawing import Ends, Scale
 from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.heatmaps import centred_scale, limit
+from headlens.tables.same_answers import NEARLY_ALL
 
 Marks = npt.NDArray[np.bool_]
 # What the heads of a layer do together.
@@ -17,6 +20,7 @@ SERVES, OPPOSES, CANCEL, OPEN = "serves the target", "opposes the target", "its 
 UNSIGNED = "magnitudes, no sign"
 UNSIGNED_RULES = frozenset({"taylor"})  # whose relevance is never negative, whatever a head does
 SAME_OUTPUT = "The model gives the same output for every example"
+ONE_ANSWER = "The model nearly always gives the same answer"
 _TINY = 0.1  # of the sum of magnitudes, as `CANCELLED` is for one example
 _FAR = 1.5  # times the limit of all others
 MARGIN = 0.07  # at either end of an axis, as a share of what is between
@@ -132,6 +136,20 @@ def same_output(count: int) -> str:
     return (
         f"{SAME_OUTPUT} (all {count:,} are identical, but for rounding): these numbers are of one constant output, and "
         "their intervals tell nothing about other texts."
+    )
+
+
+def one_answer(share: float) -> str:
+    """The note that a model (nearly) always gives the same answer, whatever it reads; empty for other models.
+
+    Args:
+        share: of the examples, or predicted tokens, that get its most frequent answer.
+    """
+    if not share >= NEARLY_ALL:
+        return ""
+    return (
+        f"{ONE_ANSWER} ({math.floor(1000 * share) / 10:g} % of what relevance started from): relevance is what leads "
+        "to this answer, and narrow intervals do not tell that the heads distinguish anything."
     )
 
 

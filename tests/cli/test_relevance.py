@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from saved import build, save
-from transformers import PreTrainedTokenizerBase
+from transformers import BertForSequenceClassification, PreTrainedTokenizerBase
 
 Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
@@ -160,6 +160,20 @@ def test_a_model_that_ignores_its_input_is_told_of(
     said = "The model gives the same output for every example (all "
     assert (said in done.err.replace("\n", " ")) == (said in done.out) == deaf
     assert (json.loads(Path("run/run.json").read_text())["notes"][0].startswith(said)) == deaf
+
+
+def test_a_model_with_one_answer_is_told_of(headlens: Headlens, classifier: str, tmp_path: Path) -> None:
+    """Its outputs differ, the class that is predicted does not."""
+    model = BertForSequenceClassification.from_pretrained(classifier)
+    model.classifier.bias.data[:] = torch.tensor([0.0, 50.0])
+    model.save_pretrained(tmp_path / "biased")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "biased" / name).write_bytes((Path(classifier) / name).read_bytes())
+    done = headlens("relevance", str(tmp_path / "biased"), "--limit", 6, "--out", "run", "--no-figures")
+    assert done.code == 0, done.err
+    said = "The model nearly always gives the same answer (100 % of what relevance started from)"
+    assert said in " ".join(done.out.split())
+    assert json.loads(Path("run/run.json").read_text())["notes"][0].startswith(said)
 
 
 @pytest.mark.slow

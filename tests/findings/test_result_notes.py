@@ -100,8 +100,14 @@ def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]
     ("nll", "verdict"),
     [
         (0.9, ""),
-        (1.0, "not significantly better than that of predicting by frequency: train it further, or evaluate it on "),
-        (1.2, "significantly worse than that of predicting by frequency: train it further."),
+        (
+            1.0,
+            "not significantly better than that of predicting by the frequencies of these very tokens: train it",
+        ),
+        (
+            1.2,
+            "significantly worse than that of predicting by the frequencies of these very tokens: train it further",
+        ),
     ],
 )
 def test_a_loss_is_compared_with_the_best_constant_prediction(name: str, nll: float, verdict: str) -> None:

@@ -166,6 +166,17 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
     assert told(rows[1:3]) == "none of 2 masks loses significantly, 2 are not decided; of these, the sparsest: "
     assert told(rows.iloc[[0, 0]]) == "both masks lose significantly; of these, the densest: "
     assert told(rows[:1]) == ""
+    # A small loss may be below the margin and significant; of an accuracy it is a negative change.
+    small = rows[rows["verdict"] == "not needed"].assign(p_holm=0.001)
+    for metric, change, lost in (
+        ("accuracy", -0.004, 1),
+        ("accuracy", 0.004, 0),
+        ("loss", 0.004, 1),
+        ("loss", -0.004, 0),
+    ):
+        both = pd.concat([small.assign(delta=change), small.assign(p_holm=0.4)]).assign(metric=metric)
+        begin = "1 of 2 masks loses" if lost else "none of 2 masks loses"
+        assert told(both).startswith(f"{begin} significantly, 2 lose less than the margin")
 
 
 @pytest.mark.parametrize(
@@ -359,6 +370,11 @@ def test_a_bound_of_nothing_has_no_sign() -> None:
         ("bleu", 1.4, None, 0.14),
         ("pearson", 0.05, 0.0, 0.005),
         ("loss", 2.0, 5.0, 0.02),
+        ("loss", 5.49, 5.61, 0.012),
+        ("loss", 5.7, 5.61, 0.057),
+        ("loss", 2.0, None, 0.02),
+        ("perplexity", math.exp(5.49), math.exp(5.61), math.exp(5.49) * math.expm1(0.012)),
+        ("perplexity", math.exp(2.0), math.exp(5.0), math.exp(2.0) * math.expm1(0.02)),
         ("logit_difference", 0.001, 0.0, 0.1),
     ],
 )

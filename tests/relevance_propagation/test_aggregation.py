@@ -21,7 +21,8 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import SelfCheckError
 from headlens.models.loading import LoadedModel, load
 from headlens.relevance_propagation.aggregation import CANCELLED, RelevanceSums, normalised
-from headlens.relevance_propagation.relevance_session import HeadRelevance, RelevanceSession
+from headlens.relevance_propagation.relevance_session import HeadRelevance, RelevanceSession, answer_counts
+from headlens.relevance_propagation.shares import one_answer
 from headlens.relevance_propagation.targets import OwnEmbedding
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
@@ -229,3 +230,21 @@ def test_keys_tell_sides_and_sentences_apart(wordpiece_tokenizer: PreTrainedToke
     examples = [Example(one), Example(two), Example(one, one), Example(one, two), Example(two, one)]
     keys = [e.key for e in map(encoder.encode, examples) if e is not None]
     assert len(set(keys)) == 5
+
+
+def test_one_answer_is_counted_over_batches() -> None:
+    place = Site("encoder", 0, 2, "a")
+    found = RelevanceSums([place])
+    for counts in ([3, 1], [96, 0]):
+        raw = torch.ones(4, place.n_heads, dtype=torch.float64)
+        answers = torch.tensor(counts, dtype=torch.float64)
+        found.add(HeadRelevance({place: raw}, raw.sum(dim=1), 0.0, 0.0, answers=answers), list("abcd"))
+        if counts[1]:
+            assert found.answer_share == 0.75
+            assert not one_answer(found.answer_share)
+    assert found.answer_share == 0.99
+    assert "(99 % of what relevance started from)" in one_answer(found.answer_share)
+    assert answer_counts(torch.tensor([[0.0, 2.0], [3.0, 1.0], [0.0, 1.0]])).tolist() == [1, 2]
+    nothing = RelevanceSums([place])
+    nothing.add(HeadRelevance({place: torch.ones(1, place.n_heads)}, torch.ones(1), 0.0, 0.0), ["a"])
+    assert not one_answer(nothing.answer_share), "what has no logits has no answers"

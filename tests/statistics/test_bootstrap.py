@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from headlens.statistics import bootstrap
-from headlens.statistics.bootstrap import Draws, percentile_interval
+from headlens.statistics.bootstrap import Draws, bias_corrected_interval, percentile_interval
 
 
 def keys(n: int) -> list[str]:
@@ -84,3 +85,14 @@ def test_replicates_without_a_value_are_left_out() -> None:
     assert low == pytest.approx([2, 1, np.nan], nan_ok=True, abs=1e-3)
     assert high == pytest.approx([3, 1, np.nan], nan_ok=True, abs=1e-3)
     assert np.isnan(percentile_interval(np.empty(0))).all()
+
+
+def test_a_bias_is_corrected_or_there_is_no_interval() -> None:
+    """Of normal replicates in closed form: those of a mean are moved by twice the bias."""
+    grid = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000)
+    assert bias_corrected_interval(0.0, grid) == pytest.approx((-1.96, 1.96), abs=1e-2)
+    assert bias_corrected_interval(0.5, grid) == pytest.approx((-0.96, 2.96), abs=2e-2)
+    assert bias_corrected_interval(0.5, np.append(grid, [np.nan, np.inf])) == pytest.approx((-0.96, 2.96), abs=2e-2)
+    for value, drawn in ((1.1, grid), (-1.1, grid), (9.0, grid), (0.0, np.array([np.nan]))):
+        assert np.isnan(bias_corrected_interval(value, drawn)).all()
+    assert bias_corrected_interval(1.0, np.ones(9)) == (1.0, 1.0), "nothing moves"

@@ -15,6 +15,7 @@ import pandas as pd
 
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.ablate.overviews import without
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.single_heads import ablate_heads
@@ -273,7 +274,7 @@ class _Ablated:
         costs = [token_count(batch) / len(batch) for batch in batches for _ in batch]
         interim = sweep.InterimHeads(task, metric, mode, len(costs), run.reporter.remark)
         swept = f"each of {counted(len(heads), 'head')}"
-        swept = f"with {swept} alone" if mode == "keep-only" else f"without {swept}"
+        swept = f"with {swept} alone" if mode == "keep-only" else f"{without(mode)} {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:
             yield sweep.TaskSweep(mode, tokens, advance, run.warn_once, checkpoint, run.processes, interim)
