@@ -168,12 +168,8 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
     assert told(rows[:1]) == ""
     # A small loss may be below the margin and significant; of an accuracy it is a negative change.
     small = rows[rows["verdict"] == "not needed"].assign(p_holm=0.001)
-    for metric, change, lost in (
-        ("accuracy", -0.004, 1),
-        ("accuracy", 0.004, 0),
-        ("loss", 0.004, 1),
-        ("loss", -0.004, 0),
-    ):
+    for metric, change in (("accuracy", -0.004), ("accuracy", 0.004), ("loss", 0.004), ("loss", -0.004)):
+        lost = (metric == "loss") == (change > 0)
         both = pd.concat([small.assign(delta=change), small.assign(p_holm=0.4)]).assign(metric=metric)
         begin = "1 of 2 masks loses" if lost else "none of 2 masks loses"
         assert told(both).startswith(f"{begin} significantly, 2 lose less than the margin")

@@ -246,5 +246,5 @@ def test_one_answer_is_counted_over_batches() -> None:
     assert "(99 % of what relevance started from)" in one_answer(found.answer_share)
     assert answer_counts(torch.tensor([[0.0, 2.0], [3.0, 1.0], [0.0, 1.0]])).tolist() == [1, 2]
     nothing = RelevanceSums([place])
-    nothing.add(HeadRelevance({place: torch.ones(1, place.n_heads)}, torch.ones(1), 0.0, 0.0), ["a"])
+    nothing.add(HeadRelevance({place: torch.ones(1, place.n_heads).double()}, torch.ones(1).double(), 0.0, 0.0), ["a"])
     assert not one_answer(nothing.answer_share), "what has no logits has no answers"
