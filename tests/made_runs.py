@@ -252,7 +252,7 @@ def write_hostile(folder: Path, words: str) -> Path:
     tables = classify_tables(words)
     for name in ("role", "roles"):
         tables["heads"][name] = [words, "rare", "", f"syntactic({words} dep->head)", "", ""]
-    tables["heads"][words] = words
+    tables["heads"][words] = [words, "rare"] * 3  # a column that pages keep in the table
     tables["syntax"]["relation"] = words
     tables["syntax"] = tables["syntax"].drop_duplicates(["layer", "head", "direction"])
     for name, frame in tables.items():

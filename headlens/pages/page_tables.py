@@ -29,6 +29,7 @@ from headlens.pages.formatting import (
 from headlens.visible_text import visible_text
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
+_NARROW = 6  # columns that are seen at once
 OPEN_ROWS = 400  # longer tables are shown when they are asked for
 # `<-8` and `>8` stand before and behind the offsets
 _ORDERED = re.compile(r"([<>]?)([-+]?\d+(?:\.\d+)?)")
@@ -78,6 +79,7 @@ class PageTable:
         about: what it shows, in a sentence or two.
         remark: what it does not show.
         is_open: whether it can be seen before it is asked for.
+        same: names and cells of columns that were left out because they are the same in every row.
     """
 
     title: str
@@ -86,6 +88,20 @@ class PageTable:
     about: str = ""
     remark: str = ""
     is_open: bool = True
+    same: tuple[tuple[str, Cell], ...] = ()
+
+    def narrowed(self) -> PageTable:
+        """Returns the table without the columns that are the same in every row, which go to `same`, where it is wide.
+
+        Nobody has to scroll past them to the columns that tell rows apart. Cells with pictures stay.
+        """
+        columns = list(zip(*self.rows, strict=True))
+        alike = {n for n, cells in enumerate(columns) if len({*cells}) == 1 and cells[0].text and not cells[0].interval}
+        if len(self.rows) < 2 or len(columns) <= _NARROW or len(alike) == len(columns):
+            return self
+        rows = tuple(tuple(cell for n, cell in enumerate(row) if n not in alike) for row in self.rows)
+        left = tuple(column for n, column in enumerate(self.columns) if n not in alike)
+        return replace(self, columns=left, rows=rows, same=tuple((self.columns[n].name, columns[n][0]) for n in alike))
 
     def console(self) -> Table:
         """Returns the table for the terminal, in which nothing is read as markup or as a command."""

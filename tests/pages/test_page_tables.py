@@ -197,6 +197,32 @@ def test_a_long_table_is_cut_and_says_so() -> None:
     assert texts(first, "x") == [str(n) for n in range(10)]
 
 
+WIDE = pd.DataFrame({
+    "model": ["m"] * 3, "stack": ["encoder"] * 3, "layer": [0, 0, 1], "head": [0, 1, 0],
+    "n": [7] * 3, "share": [1 / 3] * 3, "role": ["", "next", ""], "set": [True] * 3,
+})  # fmt: skip
+
+
+def test_what_is_the_same_in_every_row_of_a_wide_table_stands_above_it() -> None:
+    table = csv_table(WIDE, "t", "t.csv").narrowed()
+    assert [column.name for column in table.columns] == ["layer", "head", "role"]
+    assert [[cell.text for cell in row] for row in table.rows] == [["0", "0", ""], ["0", "1", "next"], ["1", "0", ""]]
+    same = [(name, cell.text, cell.key) for name, cell in table.same]
+    numbers = [("n", "7", ""), ("share", "0.333", repr(1 / 3))]
+    assert same == [("model", "m", ""), ("stack", "encoder", ""), *numbers, ("set", "yes", "")]
+
+
+@pytest.mark.parametrize("frame", [WIDE.iloc[:, :6], WIDE.iloc[:1], WIDE.iloc[:0], WIDE.iloc[[1, 1]]])
+def test_narrow_tables_and_those_of_one_row_stay_as_they_are(frame: pd.DataFrame) -> None:
+    table = csv_table(frame, "t", "t.csv")
+    assert table.narrowed() == table
+
+
+def test_columns_with_pictures_of_intervals_stay() -> None:
+    records = [{**row, "ci": Cell("0 to 1", "0", Interval(0.0, 0.5, 1.0, 0.2))} for row in WIDE.to_dict("records")]
+    assert "ci" in [column.name for column in page_table("t", records).narrowed().columns]
+
+
 def test_a_table_without_rows() -> None:
     table = csv_table(pd.DataFrame({"a": [], "b": []}), "t", "t.csv")
     assert table.rows == ()

@@ -6,13 +6,15 @@ It has the runs' pictures as data URIs, and what `run.json` says of them side by
 from __future__ import annotations
 
 import base64
+import io
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.findings.before_after import pruned_findings, pruned_pairs
@@ -34,7 +36,8 @@ _MATTER = ("arguments", "models", "corpus", "versions", "platform", "git_commit"
 _DETAIL = "corpus.relations"
 _OPTION = "arguments."
 _COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # counts that follow from corpus and model
-_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
+_LONGEST_WEBP = 16_383  # pixels
 _CSS_PIXELS = 114  # of an inch of a figure: somewhat larger than in print
 
 
@@ -63,12 +66,24 @@ class Picture:
 
 
 def picture(path: Path, name: str, run: str) -> Picture | None:
-    """Reads a PNG file for a page, under the name of its figure and its run; None for other files."""
-    data = path.read_bytes()
-    if not (data.startswith(_PNG) and len(data) >= 33 and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82"):
+    """Reads a PNG file for a page, under the name of its figure and its run; None for what is not a whole one.
+
+    The page has it as WebP without loss, which is a third of the size, unless it is too large for that.
+    """
+    kind, data = "png", path.read_bytes()
+    if not data.endswith(_PNG_END):
         return None
-    width, height = (round(side * _CSS_PIXELS / DPI) for side in struct.unpack(">II", data[16:24]))
-    return Picture(name, run, "data:image/png;base64," + base64.b64encode(data).decode("ascii"), width, height)
+    try:
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            image.load()
+            if max(image.size) <= _LONGEST_WEBP:
+                image.save(packed := io.BytesIO(), "webp", lossless=True)
+                kind, data = "webp", packed.getvalue()
+            width, height = (round(side * _CSS_PIXELS / DPI) for side in image.size)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
+    uri = f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+    return Picture(name, run, uri, width, height)
 
 
 @dataclass(frozen=True)
@@ -99,7 +114,7 @@ def render(sections: Sequence[RunSection]) -> str:
         sorted_by = report_of(run.command).first
         for name, frame in run.tables.items():
             file = f"{name}.csv"
-            tables.append(csv_table(frame, file + of_run, file, sorted_by.get(name, ""), most_cells))
+            tables.append(csv_table(frame, file + of_run, file, sorted_by.get(name, ""), most_cells).narrowed())
     undrawn = [
         report_of_run(section.run).caption(name).title + (f" ({section.run.label})" if several else "")
         for section in sections
@@ -124,7 +139,7 @@ def render(sections: Sequence[RunSection]) -> str:
         findings=[(label, sentences) for label, sentences in findings if sentences],
         heads=script_data(heads) if heads else None,
         attention=[(label, script_data(attention_data(view, room))) for label, view in views],
-        overviews=overviews(runs),
+        overviews=[table.narrowed() for table in overviews(runs)],
         figures=_figures(sections),
         undrawn=undrawn,
         tables=tables,

@@ -144,7 +144,7 @@ def test_the_page_shows_the_tables_and_the_figures(tmp_path: Path) -> None:
     ]
     places = [html.index(f"<bdi>{title}</bdi>") for title in order]
     assert places == sorted(places)
-    assert html.count("data:image/png;base64,") == 1
+    assert html.count("data:image/webp;base64,") == 1
 
 
 @pytest.mark.parametrize("words", rest_slow(HOSTILE, [HOSTILE[0], HOSTILE[6]]))

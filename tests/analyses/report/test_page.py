@@ -13,6 +13,7 @@ from markupsafe import Markup
 from tiers import rest_slow
 
 from headlens.analyses.report.page import Picture, RunSection, render
+from headlens.analyses.report.registry import reports
 from headlens.pages.self_contained import visible
 from headlens.runs.reading import read_recorded
 
@@ -51,7 +52,7 @@ class Elements(HTMLParser):
 
 def shown(folder: Path, label: str = "run") -> RunSection:
     run = read_recorded(folder, label)
-    picture = Picture("functions", run.label, "data:image/png;base64,AAAA", 10, 10)
+    picture = Picture("functions", run.label, "data:image/webp;base64,AAAA", 10, 10)
     return RunSection(run, [picture], [] if run.finished else ["It was interrupted."], ["entropy"])
 
 
@@ -73,7 +74,8 @@ def test_the_page_says_what_it_is_about(page: str) -> None:
     assert found.text["li"][-1] == "34 words share a token.", "behind what was found"
     assert "Nothing to draw, so no figure, for: Entropy." in found.text["p"]
     cells = found.text["td"]
-    assert cells.count("encoder.0.1") == 5  # best of four relations and directions, and holding a role
+    assert cells.count("encoder.0.1") == 1  # holding a role
+    assert found.text["bdi"].count("encoder.0.1") == 1  # best of all four relations and directions
     assert "cd" * 32 in cells
 
 
@@ -100,7 +102,7 @@ def test_nothing_is_fetched_and_only_our_script_and_style_are_allowed(page: str)
         "form-action": "'none'",
     }
     targets = [a.get(name) for _, a in found.found for name in ("src", "href", "srcset", "action", "data", "poster")]
-    assert all(t is None or t.startswith(("data:image/png", "#")) for t in targets)
+    assert all(t is None or t.startswith(("data:image/webp", "#")) for t in targets)
     assert not re.search(r"https?:|@import|url\(", page)
     assert not [a for _, a in found.found if any(name.startswith("on") or name == "style" for name in a)]
 
@@ -173,6 +175,21 @@ def test_columns_in_notes_are_set_as_such(tmp_path: Path) -> None:
     folder = write_classification(tmp_path / "run", notes=["See `signed` and `<raw>` for it."])
     html = render([shown(folder)])
     assert "<li>See <code>signed</code> and <code>&lt;raw&gt;</code> for it.</li>" in html
+
+
+@pytest.mark.parametrize("command", sorted(reports()))
+def test_captions_show_no_backticks(tmp_path: Path, command: str) -> None:
+    captions = reports()[command].captions
+    folder = write_other(tmp_path / "run")
+    change_record(folder, {"command": command})
+    run = read_recorded(folder, "run")
+    pictures = [Picture(name, "run", "data:image/webp;base64,AAAA", 10, 10) for name in captions]
+    found = Elements(render([RunSection(run, pictures)]))
+    told = "".join(found.text.get("figcaption", []))
+    assert bool(captions) == bool(told)
+    assert "`" not in told
+    named = [name for caption in {*captions.values()} for name in caption.text.split("`")[1::2]]
+    assert sorted(found.text.get("code", [])) == sorted(named)
 
 
 # In the default tier: what ends a script, and what no page may hold.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,7 +159,7 @@ def test_several_runs_have_a_folder_of_their_own(other: Path, tmp_path: Path, mo
     assert made.folder.parent == Path("runs")
     assert made.folder.name.startswith("report-other-and-1-more-")
     html = made.page.read_text(encoding="utf-8")
-    assert html.count("data:image/png") == 2
+    assert html.count("data:image/webp") == 2
     assert not (second / "report.html").exists()
 
 
@@ -187,7 +188,7 @@ def test_an_unfinished_run_is_shown_with_a_remark(other: Path, status: str) -> N
     assert "below is what" in made.notes[0]
     html = made.page.read_text(encoding="utf-8")
     assert f'<p class="warning"><strong>{made.notes[0]}</strong></p>' in html
-    assert html.count("data:image/png") == 1
+    assert html.count("data:image/webp") == 1
     assert record(other)["status"] == status
 
 
@@ -208,20 +209,22 @@ def test_broken_pictures_are_not_shown(other: Path) -> None:
     (other / "figures" / "z.png").write_text("<script>")
     made = report(other)
     assert made.notes == ["figures/z.png is not a whole PNG file and is not shown."]
-    assert made.page.read_text(encoding="utf-8").count("data:image/png") == 1
+    assert made.page.read_text(encoding="utf-8").count("data:image/webp") == 1
 
 
 @pytest.mark.parametrize(("shown", "told"), [(2, "2 further figures are"), (3, "1 further figure is")])
 def test_pictures_beyond_what_a_page_holds_are_counted(
     other: Path, monkeypatch: pytest.MonkeyPatch, shown: int, told: str
 ) -> None:
+    first = other / "figures" / "sentence1_encoder_layer0.png"
     for number in range(3):
-        data = (other / "figures" / "sentence1_encoder_layer0.png").read_bytes()
-        (other / "figures" / f"x{number}.png").write_bytes(data)
-    monkeypatch.setattr(recipe, "MOST_PICTURES", len(data) * 1.4 * shown)
+        shutil.copy(first, other / "figures" / f"x{number}.png")
+    embedded = recipe.picture(first, "x", "other")
+    assert embedded is not None
+    monkeypatch.setattr(recipe, "MOST_PICTURES", len(embedded.uri) * shown)
     made = report(other)
     assert made.notes == [f"{told} left out to keep this page small: see figures/."]
-    assert made.page.read_text(encoding="utf-8").count("data:image/png") == shown
+    assert made.page.read_text(encoding="utf-8").count("data:image/webp") == shown
 
 
 @pytest.mark.slow

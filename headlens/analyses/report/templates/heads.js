@@ -179,7 +179,8 @@
     const ends = limits();
     const { categories, title, about: text } = series();
     const doubtful = Object.entries(model().stacks).some(([stack, [layers, heads]]) => Array.from({ length: layers * heads }, (_, i) => unsure(stack, Math.floor(i / heads), i % heads)).some(Boolean));
-    about.textContent = minus() ? `${text} The difference is shown.` : doubtful ? `${text} Pale: ${Object.keys(series().sure).length ? "not significant" : "the interval contains 0"}.` : text;
+    const shown = minus() ? `${text} The difference is shown.` : doubtful ? `${text} Pale: ${Object.keys(series().sure).length ? "not significant" : "the interval contains 0"}.` : text;
+    about.replaceChildren(...shown.split("`").map((part, number) => (number % 2 ? make("code", {}, part) : part)));
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
     for (const box of grids.querySelectorAll(".scroll")) {

@@ -24,10 +24,14 @@
     header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
   }
 
+  // What is the same in every row stands above the table: names of columns and their cells.
+  const sameOf = (table, what) => [...table.closest("details").querySelectorAll(`.same ${what}`)];
+
   function filter(table, words, output) {
     let shown = 0;
+    const same = sameOf(table, "bdi");
     for (const row of table.tBodies[0].rows) {
-      const text = [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
+      const text = [...same, ...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
       row.hidden = !words.every((word) => text.includes(word));
       shown += row.hidden ? 0 : 1;
     }
@@ -40,10 +44,11 @@
     const safe = (text) =>
       /^'*[=+\-@\t\r\n][^]/.test(text) && !/^[-+]?(\d+\.?\d*|\.\d+|Infinity)(e[-+]?\d+)?$/i.test(text) ? `'${text}` : text;
     const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    const heads = [...sameOf(table, "b"), ...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    const same = sameOf(table, "bdi").map((cell) => cell.dataset.v || cell.textContent);
     const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
     const value = (cell) => (cell.classList.contains("n") && cell.dataset.v) || cell.textContent;
-    const lines = [heads, ...rows.map((row) => [...row.cells].map(value))];
+    const lines = [heads, ...rows.map((row) => [...same, ...[...row.cells].map(value)])];
     const text = lines.map((cells) => cells.map(safe).map(quoted).join(",")).join("\n") + "\n";
     const link = document.createElement("a");
     link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
