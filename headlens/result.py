@@ -7,6 +7,7 @@ import io
 import shutil
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from markupsafe import escape
 
-from headlens.analyses.report.registry import report_of
+from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.errors import OptionError
 from headlens.files import output_errors
 from headlens.findings.verdicts import skill_first
@@ -82,20 +83,24 @@ class Result:
         return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
 
     def plot(self, name: str | None = None) -> Figure:
-        """Returns a figure by name; the main figure if no name is given.
+        """Returns a figure by its name or that of a column that it draws; the main figure if no name is given.
 
         Raises:
             OptionError: if there is no such figure, or none at all.
         """
         from matplotlib.figure import Figure
 
+        report = report_of_run(self._recorded)
         for known, figure in self._drawn():
-            if isinstance(figure, Figure) and name in (None, known):
+            if isinstance(figure, Figure) and (name is None or report.is_asked_for(known, name)):
                 return figure
         names = ", ".join(self.figures)
+        columns = [str(column) for table in self.tables.values() for column in table]
+        close = get_close_matches(name or "", [*self.figures, *columns], n=1)
         raise OptionError(
             f"{self.command} has no figure {name!r}." if name else f"{self.command} has no figures.",
-            f"There are {names}." if names else "Look at its tables.",
+            (f"Did you mean {close[0]}? " if close and close[0] != name else "")
+            + (f"There are {names}." if names else "Look at its tables."),
         )
 
     def save(self, folder: str | Path, *, overwrite: bool = False, figures: bool = True) -> Path:

@@ -113,8 +113,11 @@ def test_the_result_of_classify(classified: headlens.Result) -> None:
     assert classified.findings
     assert classified.summary["roles"]
     assert isinstance(classified.plot("confidence"), Figure)
-    with pytest.raises(OptionError, match=r"classify has no figure 'confidense'\.\nThere are functions, confidence"):
+    told = r"classify has no figure 'confidense'\.\nDid you mean confidence\? There are functions, confidence"
+    with pytest.raises(OptionError, match=told):
         classified.plot("confidense")
+    for column, figure in {"confidence_all": "confidence", "role": "functions", "count": "offsets"}.items():
+        assert classified.plot(column) is classified.figures[figure]
     page = classified._repr_html_()
     assert '<img alt="headlens classify of small" src="data:image/png;base64,' in page
 

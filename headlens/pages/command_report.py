@@ -57,6 +57,8 @@ class CommandReport:
         captions: by name of the figure; a name with a suffix (`syntax_2`, `gates_encoder`) and no caption has that of
             the name without it (`syntax`, `gates`).
         sources: the tables that figures are drawn from, by name of the figure, as with captions.
+        columns: by name of a column the figure that draws it, empty for none; by default the first one drawn from a
+            table with that column.
         overviews: short tables over all the runs of the command, to be read first.
         heads: facts about the single heads of a run.
         attention: attention on sentences that a run keeps; None where it keeps none.
@@ -74,6 +76,7 @@ class CommandReport:
     figures: Callable[[RecordedRun], Figures] = no_figures
     captions: Mapping[str, Caption] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = lambda _: []
     heads: Callable[[RecordedRun], HeadFacts] = lambda _: HeadFacts()
     attention: Callable[[RecordedRun], AttentionView | None] = lambda _: None
@@ -105,6 +108,16 @@ class CommandReport:
                 check_table(schema, run.tables[name], run.folder / f"{name}.csv")
         # Reads the files beside the tables, too: errors in them must come before anything is written.
         self.heads(run)
+
+    def is_asked_for(self, figure: str, name: str) -> bool:
+        """Whether a name is that of a figure, or of a column that the figure draws."""
+        stem = next((stem for stem in _stems(figure) if stem in self.captions), figure)
+        if name in self.captions or name == figure:
+            return name in (stem, figure)
+        if name in self.columns:
+            return stem == self.columns[name]
+        schemas = [self.tables[table] for table in self.drawn_from(figure) if table in self.tables]
+        return any(name in set(schema.names).difference(schema.identity) for schema in schemas)
 
     def caption(self, name: str) -> Caption:
         """Returns the caption of a figure by its name or longest known stem; failing that, one made from the name."""

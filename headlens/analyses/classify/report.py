@@ -171,12 +171,18 @@ def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
     """Returns the report with the columns of the run's metrics, and with the captions of their figures."""
     declarations = declarations_of(run)
     drawn = [declaration for declaration in declarations if declaration.title]
+    panels = [(metric.name, column) for metric in drawn for column in metric.columns if column.panel]
     heads = report.tables["heads"]
     return replace(
         report,
         tables={**report.tables, "heads": replace(heads, columns=(*measured_columns(declarations), *heads.columns))},
         captions={**report.captions, **{metric.name: Caption(metric.heading, metric.caption) for metric in drawn}},
         sources={**report.sources, **{metric.name: ("heads",) for metric in drawn}},
+        columns={
+            **{column.name: "" for column in measured_columns(declarations)},
+            **{name: figure for figure, column in panels for name in column.names},
+            **report.columns,
+        },
     )
 
 
@@ -292,6 +298,11 @@ REPORT = CommandReport(
         "similarity": ("similarity", "heads"),
         layer_smoothness.NAME: (layer_smoothness.NAME,),
         **RELEVANCE_SOURCES,
+    },
+    columns={
+        **dict.fromkeys(("positional_offset", "positional_share"), "positions"),
+        **dict.fromkeys(("similarity_x", "similarity_y", "similarity_cluster", "similarity_leaf"), "similarity"),
+        **dict.fromkeys(("nearest", "nearest_score", "roles_by_weight", "role_stability"), ""),
     },
     overviews=_overviews,
     heads=classification_facts,
