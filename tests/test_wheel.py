@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import email
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,11 +23,13 @@ PACKAGES = {"headlens": "headlens", "cli": "headlens_cli"}
 ELSEWHERE = {"headlens/corpora/data/LICENSE"}
 
 
-def run(*words: object, at: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(word) for word in words], cwd=at, capture_output=True, text=True, check=False)
+def run(*words: object, at: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = {**{name: os.environ[name] for name in os.environ if "GITHUB_" not in name}, **environment}
+    own = [str(word) for word in words]
+    return subprocess.run(own, cwd=at, env=environment, capture_output=True, text=True, check=False)
 
 
-def built(folder: Path, *, without: str = "") -> Path:
+def built(folder: Path, *, without: str = "", **environment: str) -> Path:
     """The wheel of a copy of the sources, in which setup.py does not see the package `without`."""
     source = folder / "source"
     source.mkdir()
@@ -35,7 +40,7 @@ def built(folder: Path, *, without: str = "") -> Path:
     if without:
         text = (source / "setup.py").read_text(encoding="utf-8")
         (source / "setup.py").write_text(text.replace('"headlens.*"]', f'"headlens.*"], exclude=["{without}"]'))
-    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, at=source)
+    done = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, at=source, **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = folder.glob("*.whl")
     return wheel
@@ -67,6 +72,33 @@ def test_every_file_is_in_the_wheel(tmp_path: Path) -> None:
     }
     assert len(licences) == 2
     assert inside == expected - ELSEWHERE
+
+
+def metadata(wheel: Path) -> email.message.Message:
+    with ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return email.message_from_string(archive.read(name).decode("utf-8"))
+
+
+def test_a_release_has_the_addresses_of_its_repository(tmp_path: Path) -> None:
+    wheel = built(tmp_path, GITHUB_REPOSITORY="Somebody/lens", GITHUB_REF_NAME="v9.0")
+    said = metadata(wheel)
+    assert said["Summary"]
+    assert said["Description-Content-Type"] == "text/markdown"
+    addresses = dict(address.split(", ") for address in said.get_all("Project-URL"))
+    assert addresses["Source"] == "https://github.com/Somebody/lens"
+    assert addresses["Documentation"] == "https://somebody.github.io/lens"
+    shown = str(said.get_payload())
+    targets = re.findall(r"\]\(([^)]+)\)", shown)
+    assert "https://github.com/Somebody/lens/blob/v9.0/docs/numbers.md" in targets
+    assert "https://raw.githubusercontent.com/Somebody/lens/v9.0/.github/readme/functions.png" in targets
+    assert all(target.startswith("https://") for target in targets)
+
+
+def test_elsewhere_a_wheel_names_no_address(tmp_path: Path) -> None:
+    said = metadata(built(tmp_path))
+    assert said.get_all("Project-URL") is None
+    assert said.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_an_installed_wheel_does_what_the_checkout_does(tmp_path: Path) -> None:
