@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # From top to bottom; a file imports from its own folder and from the layers below.
 LAYERS = [
-    {"headlens_cli", "api"},
+    {"headlens_cli", "api", "lm_eval"},
     {"result", "keywords"},
     {"analyses"},
     {"planning"},

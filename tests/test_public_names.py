@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -123,7 +124,7 @@ def source(program: Path) -> str:
         return program.read_text(encoding="utf-8")
     cells = nbformat.read(program, as_version=4).cells
     lines = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
-    return "\n".join(line for line in lines if not line.startswith("%"))
+    return "\n".join(re.sub("^( *)%.*", r"\1pass", line) for line in lines)
 
 
 def modules_of_headlens(code: str) -> set[str]:
