@@ -96,4 +96,4 @@ def classify(request: Any, screen: Screen) -> None:
     # Relevance is of one model, and of all of a corpus.
     single = len(request.models) == 1 and request.shard is None and request.merge == ()
     relevance = [next_step("relevance", request, request.models[0])] * single
-    screen.finish(run.summary(), run.files, ", or ".join([*relevance, report, attend]))
+    screen.finish_run("classify", run, ", or ".join([*relevance, report, attend]))

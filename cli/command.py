@@ -264,12 +264,13 @@ def analysis(
     def made(show: Callable[[Any, Any, Screen], str | None]) -> Callable[[Any, Screen], None]:
         @wraps(show)
         def whole(request: Any, screen: Screen) -> None:
-            run = commands()[show.__name__.replace("_", "-")].execute(request, screen)
+            name = show.__name__.replace("_", "-")
+            run = commands()[name].execute(request, screen)
             if rank():
                 return  # only the first of several processes has the terminal, and the tables
             following = show(run, request, screen) or shlex.join(["headlens", "report", str(run.folder)])
             screen.notes(run.notes)
-            screen.finish(run.summary(), run.files, following)
+            screen.finish_run(name, run, following)
 
         return command(panel, plans=plans)(whole)
 

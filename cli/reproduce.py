@@ -94,7 +94,7 @@ def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     screen.notes(run.notes)
     page = run.folder / "report" / "report.html"  # of the steps, where any was run
     following = f"open {page} in a browser" if page.is_file() else f"read {run.folder / 'comparison.md'}"
-    screen.finish(run.summary(), run.files, following)
+    screen.finish_run("reproduce", run, following)
 
 
 def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:

@@ -152,6 +152,15 @@ class Screen(Reporter):
         for note in notes:
             self.out.print(_line(f"note: {note}"))
 
+    def finish_run(self, name: str, run: Any, next_command: str) -> None:
+        """Name the files of a run and the next sensible command; or print the run of a command as JSON."""
+        summary = {}
+        if self._json:
+            from headlens.analyses.report.registry import summary_of
+
+            summary = summary_of(name, run)
+        self.finish(summary, run.files, next_command)
+
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path], next_command: str) -> None:
         """Name the files and the next sensible command; or print the summary as JSON."""
         if self._json:

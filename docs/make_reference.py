@@ -8,10 +8,11 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import headlens
 from headlens.analyses.classify.metric_declarations import MetricDeclaration
@@ -236,6 +237,48 @@ def _given(own: DeclaredOption) -> str:
     return f"str | {_GIVEN[kind]}" if own.option.parse is not None and kind is float else _GIVEN[kind]
 
 
+def json_page() -> str:
+    """What `--json` prints and run.json holds, from the schemas that headlens ships."""
+    lines = [
+        _MADE,
+        "# JSON of a run",
+        "",
+        "What a program needs of a finished run: `headlens COMMAND … --json` prints one JSON document,",
+        "and `run.json` in the run folder records what the run was made with. Both have a JSON Schema, which headlens",
+        "ships:",
+        "",
+        "```python",
+        "from importlib.resources import files",
+        "",
+        'print(files("headlens.runs").joinpath("summary.schema.json").read_text())  # and run.schema.json',
+        "```",
+        "",
+        "Numbers that are not known are `null`. Later versions may add properties; none is removed, or changes its",
+        "meaning. The tables are CSV files in the folder, with these [columns](columns.md). An error ends with another",
+        "exit code than 0, with its message on stderr and nothing on stdout. `--dry-run --json` prints a plan, and",
+        "`models --json` a list of models.",
+    ]
+    for name, title in (("summary", "What --json prints"), ("run", "run.json")):
+        schema = json.loads(files("headlens.runs").joinpath(f"{name}.schema.json").read_text(encoding="utf-8"))
+        lines += ["", f"## {title}", "", schema["description"], *_properties(schema)]
+        for part, own in sorted(schema["$defs"].items()):
+            if own.get("properties"):
+                of = f"Of `{part}`" if part in commands() else f"`{part}`"
+                lines += ["", f"**{of}**", *_properties(own)]
+    return "\n".join(lines) + "\n"
+
+
+def _properties(schema: Mapping[str, Any]) -> list[str]:
+    """The lines of a table of the properties of an object; those that it always has are marked."""
+    lines = ["", "| property | type | what it is |", "|---|---|---|"]
+    for name, own in schema["properties"].items():
+        kind = own.get("type") or (own["$ref"].removeprefix("#/$defs/") if "$ref" in own else "string")
+        kinds = " or ".join([kind] if isinstance(kind, str) else kind)
+        missing = "" if name in schema.get("required", ()) else ", may be missing"
+        lines.append(f"| `{name}` | {kinds}{missing} | {_cell(own['description'])} |")
+    return lines
+
+
 def models_page() -> str:
     """The page on models with its table of families: which commands were seen to work, and what others say."""
     page = FOLDER.parent / "models.md"
@@ -261,6 +304,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield FOLDER / "options.md", options_page()
     yield FOLDER / "columns.md", columns_page()
     yield FOLDER / "api.md", api_page()
+    yield FOLDER / "json.md", json_page()
     yield FOLDER.parent / "models.md", models_page()
     yield Path(__file__).parents[1] / "headlens" / "keywords.pyi", keywords_stub()
 

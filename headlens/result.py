@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from markupsafe import escape
 
-from headlens.analyses.report.registry import report_of, report_of_run
+from headlens.analyses.report.registry import findings_of, report_of, report_of_run
 from headlens.errors import OptionError
 from headlens.files import output_errors
-from headlens.findings.verdicts import skill_first
 from headlens.pages.attention_page import page_of_view
 from headlens.pages.command_report import CommandReport
 from headlens.pages.self_contained import notebook_frame
@@ -44,7 +43,7 @@ class Result:
         command: the name of the command.
         folder: the run folder, with the same content as on the command line.
         notes: things to know when reading the numbers.
-        summary: a short summary of the result, as printed by `--json`.
+        summary: a short summary of the result, as printed by `--json` beside what all commands have.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Result:
     @cached_property
     def findings(self) -> list[str]:
         """The main findings of the run, in a few sentences with intervals."""
-        return skill_first(self._recorded.notes, self._report.findings(self._recorded))
+        return findings_of(self.command, self._recorded)
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

@@ -6,11 +6,13 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
+from typing import Any
 
 import headlens.analyses
 from headlens.extensions import Registry, with_extension_errors
+from headlens.findings.verdicts import skill_first
 from headlens.pages.command_report import CommandReport
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, read_recorded
 
 # Packages of others register a `CommandReport` of theirs by an entry point of this group.
 ENTRY_POINTS = "headlens.reports"
@@ -21,6 +23,23 @@ def report_of(command: str) -> CommandReport:
     report = reports().get(command, CommandReport(command))
     ours = reports().is_own(command) or command not in reports()
     return report if ours else with_extension_errors(report, f"The report {command}")
+
+
+def findings_of(command: str, run: RecordedRun) -> list[str]:
+    """Returns the findings of a run in sentences; of a command without a report there are none."""
+    return skill_first(run.notes, report_of(command).findings(run))
+
+
+def summary_of(command: str, run: Any) -> dict[str, Any]:
+    """Returns what `--json` prints of a finished run: what all commands have, and the summary of its own.
+
+    Args:
+        command: name of the command.
+        run: what its recipe returned.
+    """
+    recorded = read_recorded(run.folder, run.folder.name)
+    shared = {"command": command, "headlens": headlens.__version__, "rows": recorded.record.get("rows", {})}
+    return {**shared, "findings": findings_of(command, recorded), **run.summary()}
 
 
 def report_of_run(run: RecordedRun) -> CommandReport:
