@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from markupsafe import escape
 
-from headlens.analyses.report.registry import findings_of, report_of, report_of_run
+from headlens.analyses.report.registry import findings_of_run, report_of, report_of_run
 from headlens.errors import OptionError
 from headlens.files import output_errors
 from headlens.pages.attention_page import page_of_view
@@ -72,7 +72,7 @@ class Result:
     @cached_property
     def findings(self) -> list[str]:
         """The main findings of the run, in a few sentences with intervals."""
-        return findings_of(self.command, self._recorded)
+        return findings_of_run(self.command, self._recorded)
 
     @cached_property
     def figures(self) -> dict[str, Figure]:

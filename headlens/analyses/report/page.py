@@ -16,7 +16,7 @@ from typing import Any
 
 from PIL import Image
 
-from headlens.analyses.report.registry import findings_of, report_of, report_of_run
+from headlens.analyses.report.registry import findings_of_run, report_of, report_of_run
 from headlens.findings.before_after import pruned_findings, pruned_pairs
 from headlens.pages.attention_page import attention_data, view_script, view_style
 from headlens.pages.command_report import Caption
@@ -120,7 +120,7 @@ def render(sections: Sequence[RunSection]) -> str:
         for name in section.undrawn
     ]
     facts_of_heads = [(run.label_with_mask, report_of(run.command).heads(run)) for run in runs]
-    findings = [(run.label_with_mask, findings_of(run.command, run)) for run in runs]
+    findings = [(run.label_with_mask, findings_of_run(run.command, run)) for run in runs]
     pruned = pruned_pairs(runs)
     heads = head_page(facts_of_heads, pruned, [sentence for _, texts in findings for sentence in texts])
     findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned]

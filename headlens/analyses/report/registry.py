@@ -25,7 +25,7 @@ def report_of(command: str) -> CommandReport:
     return report if ours else with_extension_errors(report, f"The report {command}")
 
 
-def findings_of(command: str, run: RecordedRun) -> list[str]:
+def findings_of_run(command: str, run: RecordedRun) -> list[str]:
     """Returns the findings of a run in sentences; of a command without a report there are none."""
     return skill_first(run.notes, report_of(command).findings(run))
 
@@ -39,7 +39,7 @@ def summary_of(command: str, run: Any) -> dict[str, Any]:
     """
     recorded = read_recorded(run.folder, run.folder.name)
     shared = {"command": command, "headlens": headlens.__version__, "rows": recorded.record.get("rows", {})}
-    return {**shared, "findings": findings_of(command, recorded), **run.summary()}
+    return {**shared, "findings": findings_of_run(command, recorded), **run.summary()}
 
 
 def report_of_run(run: RecordedRun) -> CommandReport:
