@@ -110,8 +110,19 @@ def link_copies(_app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\]\(\.\./\.\./notebooks/([\w.]+)\)", link, source[0])
 
 
+def index_searched(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Turns a comment `<!-- search: my own BERT, own model -->` into entries of the index, which a search finds first."""
+
+    def entries(found: re.Match[str]) -> str:
+        words = ", ".join(f"! {words.strip().lower()}" for words in found[1].split(","))
+        return f"```{{index}} {words}\n```"
+
+    source[0] = re.sub(r"^<!-- search: (.+) -->$", entries, source[0], flags=re.MULTILINE)
+
+
 def setup(app: Sphinx) -> None:
     """Reads docstrings before napoleon (priority 500) does, and pages before MyST."""
     copy_notebooks(NOTEBOOKS, REPOSITORY)  # Sphinx reads nothing from outside of its folder
     app.connect("autodoc-process-docstring", mark_code, priority=400)
     app.connect("source-read", link_copies)
+    app.connect("source-read", index_searched)

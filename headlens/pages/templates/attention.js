@@ -26,6 +26,8 @@ document.querySelectorAll(".attention-view").forEach((root) => {
 
   // A page of its own keeps what is shown in its address, so that a copied address shows the same.
   const alone = "measuring" in data;
+  // In a frame of another page, which has a title of its own, there is little room.
+  if (alone && window.parent !== window) document.body.classList.add("framed");
 
   function remember() {
     if (!alone) return;
