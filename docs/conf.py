@@ -111,7 +111,7 @@ def link_copies(_app: Sphinx, _page: str, source: list[str]) -> None:
 
 
 def index_searched(_app: Sphinx, _page: str, source: list[str]) -> None:
-    """Turns a comment `<!-- search: my own BERT, own model -->` into entries of the index, which a search finds first."""
+    """Turns a comment `<!-- search: my own BERT, own model -->` into entries of the index, found first."""
 
     def entries(found: re.Match[str]) -> str:
         words = ", ".join(f"! {words.strip().lower()}" for words in found[1].split(","))

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlencode
 
 import conf
 import nbformat
+import numpy as np
 import pytest
+from open_page import OpenPage
 from test_docs import PAGES, prose
+
+import headlens
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -81,6 +92,77 @@ def test_links_to_notebooks_go_to_the_copies(monkeypatch: pytest.MonkeyPatch, re
     conf.link_copies(None, "tutorials/index", source)
     badge = " " + conf.colab_badge("tour.ipynb", repository) if repository else ""
     assert source == [f"[a tour](notebooks/tour.ipynb){badge}, [a page](../python.md)"]
+
+
+def test_words_that_pages_are_searched_by_become_entries_of_the_index() -> None:
+    source = ["# Mine\n\n<!-- search: my own BERT, BERT -->\n\nA <!-- search: b --> c <!-- not run: d -->"]
+    conf.index_searched(None, "howto/classifier", source)
+    assert source == ["# Mine\n\n```{index} ! my own bert, ! bert\n```\n\nA <!-- search: b --> c <!-- not run: d -->"]
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files without a line for each."""
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[str]:
+    """The address of the whole site, built in a copy, with a page of attention in the place of that of a run."""
+    pytest.importorskip("furo", reason="needs the extra `docs`")
+    for name in ("docs", "notebooks", ".github"):
+        made = shutil.ignore_patterns("api", "__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=made)
+    out = tmp_path / "site"
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", str(tmp_path / "docs"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    words = ["[CLS]", "The", "children", "who", "had", "lost", "their", "tricycles", "waited", "[SEP]"]
+    page = headlens.attention_page(words, np.full((6, 12, 10, 10), 0.1))
+    (out / "attention.html").write_text(page, encoding="utf-8")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(out)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+# What people type, and the page that answers it.
+SEARCHED = {
+    "p-value": "numbers.html",
+    "my own BERT": "howto/classifier.html",
+    "CSV": "howto/csv.html",
+    "GPU memory": "howto/memory.html",
+    "prune without loss": "howto/prune-without-loss.html",
+    "out of memory": "howto/out-of-memory.html",
+}
+
+
+@pytest.mark.slow
+def test_the_site_as_a_reader_has_it(site: str, new_context: Callable[..., Any]) -> None:
+    context = new_context(offline=False, viewport={"width": 1280, "height": 800})
+    for words, page in SEARCHED.items():
+        found = OpenPage.at(f"{site}/search.html?{urlencode({'q': words})}", context)
+        first = found.page.locator("#search-results ul.search > li a").first
+        assert first.get_attribute("href").partition("#")[0] == page, words
+        found.page.close()
+    # Above the fold: the whole picture, and enough of the view of attention to see what it is.
+    for width, height in ((1280, 800), (390, 844)):
+        context = new_context(offline=False, viewport={"width": width, "height": height})
+        opened = OpenPage.at(f"{site}/index.html", context)
+        picture, frame = (opened.page.locator(f".first-look {tag}") for tag in ("img", "iframe"))
+        assert picture.evaluate("(i) => i.naturalWidth") > 600
+        drawn, view = picture.bounding_box(), frame.bounding_box()
+        assert drawn["y"] + drawn["height"] <= view["y"] < height - 300, width
+        inside = opened.page.frame_locator(".first-look iframe")
+        assert inside.locator("td[data-head]").count() == 72
+        assert inside.locator("td[aria-selected=true]").get_attribute("data-head") == "2 8"
+        assert inside.locator("button.looking").first.text_content() == "their"
+        assert not inside.locator("header").is_visible()  # the page around it has a title
+        assert opened.page.evaluate("() => document.documentElement.scrollWidth") == width
+        assert opened.troubles == []
+        assert all(url.startswith((site, "data:")) for url in opened.requests)
 
 
 def test_formulas_are_found() -> None:
