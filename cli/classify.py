@@ -14,7 +14,7 @@ from .screen import Screen
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_RELATIONS = 12  # rows of a table
+MOST_RELATIONS, _MOST_CIRCUITS = 12, 5  # rows of a table
 
 
 @command("Analyses")
@@ -25,7 +25,6 @@ def classify(request: Any, screen: Screen) -> None:
     """
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.overviews import ROLE_SCORE, family_counts
-    from headlens.analyses.classify.probe_report import PROBE_COLUMNS, head_probe_records
     from headlens.analyses.classify.recipe import run_classify
     from headlens.analyses.classify.syntax_figure import best_head_name, best_heads, gain
     from headlens.findings.layer_smoothness import smoothness_on_console
@@ -44,9 +43,7 @@ def classify(request: Any, screen: Screen) -> None:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
             screen.show(page_table(title, role_records(tables["roles"], even)).console())
             screen.say([ROLE_SCORE])
-        if "probes" in tables:
-            screen.table("Best heads of each probe, on prompts made for it", head_probe_records(tables["probes"]))
-            screen.say([PROBE_COLUMNS])
+        _show_probes(tables, screen)
         screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
@@ -97,3 +94,16 @@ def classify(request: Any, screen: Screen) -> None:
     single = len(request.models) == 1 and request.shard is None and request.merge == ()
     relevance = [next_step("relevance", request, request.models[0])] * single
     screen.finish_run("classify", run, ", or ".join([*relevance, report, attend]))
+
+
+def _show_probes(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
+    """The best heads of every probe, and of what weights do."""
+    from headlens.analyses.classify.circuit_report import composition_records, copying_records
+    from headlens.analyses.classify.probe_report import PROBE_COLUMNS, head_probe_records
+
+    if "probes" in tables:
+        screen.table("Best heads of each probe, on prompts made for it", head_probe_records(tables["probes"]))
+        screen.say([PROBE_COLUMNS])
+    if "circuits" in tables:
+        screen.table("Heads that copy by their weights", copying_records(tables["circuits"], _MOST_CIRCUITS))
+        screen.table("Pairs of heads that compose most", composition_records(tables["composition"], _MOST_CIRCUITS))

@@ -32,6 +32,7 @@ PenaltyKind = Literal["mean", "sum"]  # what λ multiplies: a mean or a sum
 StackName = Literal["encoder", "decoder", "cross"]
 BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"]
 PROBE_NAMES = ("previous", "duplicate", "induction", "sink", "retrieval", "query-retrieval")  # of classify
+CIRCUITS_PROBE = "circuits"  # what weights do, without prompts
 DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"

@@ -52,6 +52,11 @@ class Site:
         """The heads of this layer, by their numbers in the original model."""
         return [Head(self.stack, self.layer, h) for h in (range(self.n_heads) if self.left is None else self.left)]
 
+    @property
+    def layer_list(self) -> str:
+        """Name of the list of layers that the module is in; empty where it is in none."""
+        return _place(self.module)[0]
+
     def __str__(self) -> str:
         return f"{self.stack}.{self.layer}"
 

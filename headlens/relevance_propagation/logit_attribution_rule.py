@@ -127,20 +127,14 @@ def check_direct_paths(sites: Sequence[Site], reached: set[Site]) -> None:
 
 def _layers(model: nn.Module, sites: Sequence[Site]) -> list[nn.Module]:
     """The modules of all lists of layers that hold heads."""
-    lists = dict.fromkeys(_list_name(model, site) for site in sites)
-    return [layer for name in lists for layer in model.get_submodule(name).children()]
-
-
-def _list_name(model: nn.Module, site: Site) -> str:
-    parts = site.module.split(".")
-    first = next((i for i, part in enumerate(parts) if part.isdigit()), None)
-    if first is None:
+    if outside := [site.module for site in sites if not site.layer_list]:
         raise UnsupportedModelError(
-            f"The attention module {site.module} of {type(model).__name__} is in no list of layers, so that headlens "
+            f"The attention module {outside[0]} of {type(model).__name__} is in no list of layers, so that headlens "
             "cannot tell what is a part of a layer.",
             _ADVICE,
         )
-    return ".".join(parts[:first])
+    lists = dict.fromkeys(site.layer_list for site in sites)
+    return [layer for name in lists for layer in model.get_submodule(name).children()]
 
 
 def _run_by(way: Any, module: nn.Module, tracer: Tracer, undo: ExitStack) -> None:

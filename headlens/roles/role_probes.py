@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 from scipy import special
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, is_decoder_only
 from headlens.errors import OptionError, counted
+from headlens.models.language_outputs import unembedding_weight
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.options import PROBE_NAMES
 from headlens.roles.needle_prompts import make_document_runs, make_needle_runs
@@ -81,7 +81,10 @@ def measure_probes(
     """
     check_probes(loaded, probes)
     causal = is_decoder_only(loaded.model)
-    unembedding, notes = _unembedding(loaded.model) if {"induction", "retrieval"} & set(probes) else (None, [])
+    asks_copying = bool({"induction", "retrieval"} & set(probes))
+    unembedding = unembedding_weight(loaded.model) if asks_copying else None
+    unknown = asks_copying and unembedding is None
+    notes = ["Probes: `copying` is empty, as the matrix from hidden states to logits is not known."] * unknown
     passes: dict[str, Any] = {}
     if set(probes) - set(_IN_TEXT):
         passes |= _random_passes(loaded, prompts, seed, batch_tokens, unembedding)
@@ -232,17 +235,6 @@ def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int
         found[f"{name}_even"] = (1 / seen.double()).mean().expand(found[name].shape)
     found["first_four"] = weights[..., _FIRST_FOUR:, :_FIRST_FOUR].sum(-1).mean(-1)
     return found
-
-
-def _unembedding(model: PreTrainedModel) -> tuple[Tensor | None, list[str]]:
-    """The matrix from the residual stream to logits, (vocabulary, features); None with a note where it is not known."""
-    module: Any = model.get_output_embeddings()
-    if module is None and getattr(model.config, "tie_word_embeddings", False):
-        module = model.get_input_embeddings()
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor):
-        return None, ["Probes: `copying` is empty, as the matrix from hidden states to logits is not known."]
-    return weight.detach(), []
 
 
 def _copying(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.options import PROBE_NAMES
 from headlens.tables import shared_columns as shared
+from headlens.tables.circuit_tables import CIRCUITS
 from headlens.tables.relevance_tables import RELEVANCE
 from headlens.tables.table_schema import TableSchema, count, index, number, optional, share, truth, word
 
@@ -311,5 +312,6 @@ PROBES = TableSchema(
 CLASSIFY = (
     *(HEADS, POSITIONS, SYNTAX, RELATION_OFFSETS, PARTS_OF_SPEECH, SIMILARITY, SCORES_OF_ROLES, AGREEMENT, SMOOTHNESS),
     PROBES,
+    *CIRCUITS,
     RELEVANCE,
 )

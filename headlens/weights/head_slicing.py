@@ -34,10 +34,10 @@ _GROUPS = "num_key_value_groups"
 # Left on the first attention module of a decoder whose cache is guarded.
 _GUARD = "headlens_cache_guard"
 # Names of separate projections to queries, keys and values.
-_SEPARATE = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"))
+SEPARATE = (("query", "key", "value"), ("q_lin", "k_lin", "v_lin"), ("q_proj", "k_proj", "v_proj"))
 # Of one matrix for all three, shapes do not say where the features of a head are: by class, its name, and whether
 # those of a head stand together (else all queries stand before all keys and all values).
-_FUSED = {
+FUSED = {
     "GPT2Attention": ("c_attn", False),
     "ModernBertAttention": ("Wqkv", False),
     "GPTNeoXAttention": ("query_key_value", True),
@@ -120,7 +120,7 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
     """The projections of the attention module of this name.
 
     Which features belong to which head follows from the shapes; of one matrix for queries, keys and values, from the
-    class of the module (`_FUSED`).
+    class of the module (`FUSED`).
 
     Raises:
         UnsupportedModelError: if they are not laid out in a known way, layers are not plain (quantised), there is a
@@ -130,7 +130,7 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
     path = module_after_heads(module)
     inward = _inward(module)
     outer = ".".join([*name.split(".")[:-1], _AROUND])
-    output = _plain(model, f"{name}.{path}" if path else outer)
+    output = plain_layer(model, f"{name}.{path}" if path else outer)
     sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
     if inward and output is not None and sizes:
         size, groups = sizes[0], int(vars(module).get(_GROUPS, 1))
@@ -149,13 +149,13 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
 
 
 def _inward(module: nn.Module) -> tuple[InwardProjection, ...]:
-    for names in _SEPARATE:
-        layers = [_plain(module, name) for name in names]
+    for names in SEPARATE:
+        layers = [plain_layer(module, name) for name in names]
         present = [layer for layer in layers if layer is not None]
         if len(present) == len(layers):
             return tuple(InwardProjection(layer, (not place,)) for place, layer in enumerate(present))
-    name, together = _FUSED.get(type(module).__name__, ("", False))
-    layer = _plain(module, name) if name else None
+    name, together = FUSED.get(type(module).__name__, ("", False))
+    layer = plain_layer(module, name) if name else None
     return () if layer is None else (InwardProjection(layer, (True, False, False), together),)
 
 
@@ -184,7 +184,7 @@ def _refuse_further(module: nn.Module, name: str, parts: HeadProjections) -> Non
         )
 
 
-def _plain(owner: nn.Module, path: str) -> Matrix | None:
+def plain_layer(owner: nn.Module, path: str) -> Matrix | None:
     """Returns a layer by its name; None where there is none, or one that may keep its weights in another way."""
     try:
         module = owner.get_submodule(path)
@@ -294,7 +294,7 @@ def zeroed_places(model: nn.Module, name: str, heads: int) -> list[int]:
 def has_heads(module: nn.Module) -> bool:
     """Whether a module looks like an attention module that `projections` may know: by its queries and its head size."""
     has_size = any(hasattr(module, attribute) for attribute in _HEAD_SIZES)
-    return has_size and any(isinstance(getattr(module, names[0], None), nn.Linear) for names in _SEPARATE)
+    return has_size and any(isinstance(getattr(module, names[0], None), nn.Linear) for names in SEPARATE)
 
 
 def heads_left(module: nn.Module) -> tuple[int, ...] | None:

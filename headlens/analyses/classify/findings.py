@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlens.analyses.classify.circuit_report import circuit_sentences
 from headlens.analyses.classify.probe_report import probe_sentences
 from headlens.analyses.classify.syntax_figure import gain
 from headlens.errors import counted
@@ -67,7 +68,7 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
     """Returns up to three sentences per model and stack: the main targets, the best relation, the best other role.
 
     Args:
-        tables: `heads`, `syntax` where there were trees, and `probes` where there were any.
+        tables: `heads`, `syntax` where there were trees, and those of probes where there were any.
         few: models that read too little for roles.
     """
     known = (tables.get(name, pd.DataFrame(columns=["model", "stack"])) for name in ("heads", "syntax"))
@@ -89,7 +90,8 @@ def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] =
             elif all(family == NONE for family in families(part.rows["role"])):
                 sentences.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
         findings += [f"{name}: {sentence}" for sentence in sentences]
-    return findings + (probe_sentences(tables["probes"]) if "probes" in tables else [])
+    findings += probe_sentences(tables["probes"]) if "probes" in tables else []
+    return findings + circuit_sentences(tables)
 
 
 def _resting(part: StackRows) -> Iterator[str]:

@@ -12,6 +12,7 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import names
 from headlens.options import (
+    CIRCUITS_PROBE,
     CORPUS,
     DEMO,
     PROBE_NAMES,
@@ -58,7 +59,8 @@ class ClassifyRequest:
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     probes: tuple[str, ...] = option(
         (),
-        f"Also measure roles on prompts made for them, each with two controls: {', '.join(PROBE_NAMES)}.",
+        f"Also measure roles on prompts made for them, each with two controls: {', '.join(PROBE_NAMES)}; or "
+        f"{CIRCUITS_PROBE}: what the weights of heads copy, read and write.",
         ROLES,
         metavar="NAMES",
         parse=names,
@@ -72,8 +74,9 @@ class ClassifyRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
-        if unknown := [name for name in self.probes if name not in PROBE_NAMES]:
-            raise OptionError(f"--probes {unknown[0]}: unknown.", f"Choose from {', '.join(PROBE_NAMES)}.")
+        known = (*PROBE_NAMES, CIRCUITS_PROBE)
+        if unknown := [name for name in self.probes if name not in known]:
+            raise OptionError(f"--probes {unknown[0]}: unknown.", f"Choose from {', '.join(known)}.")
         if not self.models:
             raise OptionError("No model was given.", "Give one, or several to compare.")
         if self.alignments is not None and self.parser not in ("gold", "none"):

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from headlens.corpora.sentence import Corpus
 from headlens.models.loading import LoadedModel
+from headlens.options import CIRCUITS_PROBE
 from headlens.roles.role_probes import check_probes, held_heads, measure_probes
+from headlens.roles.weight_circuits import check_circuits, measure_circuits
 from headlens.runs.run import Run
+from headlens.tables.circuit_tables import CIRCUITS
 from headlens.tables.classify_tables import PROBES
 
 FILE = "probes.json"  # beside the table: the heads that hold each role
@@ -24,32 +28,55 @@ class ProbedModels:
         run: under way.
         probes: names of the probes; none for nothing at all.
         seed: of the prompts.
+        corpus: the texts of the run, of which probes of weights count the tokens.
         notes: what to know about the numbers.
     """
 
     run: Run
     probes: Sequence[str]
     seed: int
+    corpus: Corpus
     notes: list[str] = field(default_factory=list)
     _by_model: dict[str, pd.DataFrame] = field(default_factory=dict)
+    _circuits: list[dict[str, pd.DataFrame]] = field(default_factory=list)
+
+    @property
+    def _on_prompts(self) -> list[str]:
+        return [name for name in self.probes if name != CIRCUITS_PROBE]
 
     def check(self, loaded: LoadedModel) -> None:
-        """Refuses a model that cannot be asked, before anything is measured; errors as in `check_probes`."""
-        if self.probes:
-            check_probes(loaded, self.probes)
+        """Refuses a model that cannot be asked, before anything is measured.
+
+        Errors are those of `check_probes` and `check_circuits`.
+        """
+        if self._on_prompts:
+            check_probes(loaded, self._on_prompts)
+        if CIRCUITS_PROBE in self.probes:
+            check_circuits(loaded)
 
     def measure(self, loaded: LoadedModel, label: str) -> None:
         """Measures the heads of a model, which the tables call by this label; errors as in `measure_probes`."""
-        if self.probes:
+        if self._on_prompts:
             with self.run.reporter.status(f"probing the heads of {loaded.short_name}"):
-                rows, notes = measure_probes(loaded, self.probes, seed=self.seed)
+                rows, notes = measure_probes(loaded, self._on_prompts, seed=self.seed)
             self._by_model[label] = rows.assign(model=label)[list(PROBES.names)]
-            self.notes = list(dict.fromkeys([*self.notes, *notes]))
+            self._note(notes)
+        if CIRCUITS_PROBE in self.probes:
+            with self.run.reporter.status(f"multiplying the weights of the heads of {loaded.short_name}"):
+                frames, notes = measure_circuits(loaded, self.corpus, seed=self.seed)
+            self._circuits.append({s.name: frames[s.name].assign(model=label)[list(s.names)] for s in CIRCUITS})
+            self._note(notes)
+
+    def _note(self, notes: Sequence[str]) -> None:
+        self.notes = list(dict.fromkeys([*self.notes, *notes]))
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
-        """The table `probes` of all models under each other; nothing without any."""
-        return {"probes": pd.concat(self._by_model.values(), ignore_index=True)} if self._by_model else {}
+        """The tables of all models under each other; nothing of what was not asked for."""
+        tables = {"probes": pd.concat(self._by_model.values(), ignore_index=True)} if self._by_model else {}
+        for schema in CIRCUITS if self._circuits else ():
+            tables[schema.name] = pd.concat([frames[schema.name] for frames in self._circuits], ignore_index=True)
+        return tables
 
     def write(self) -> None:
         """Writes the heads that hold each role, by model and probe, as JSON."""

@@ -109,7 +109,7 @@ def run_classify(
         frequencies = Frequencies(**lists, **_frequencies(request, corpus))
         options = request.options
         results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
-        probed = ProbedModels(run, request.probes, options.seed)
+        probed = ProbedModels(run, request.probes, options.seed, corpus)
         for number, name in enumerate(request.models):
             if number:
                 loaded = run.load(name, request.model_options, reads_only=not request.relevance)

@@ -9,6 +9,14 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify import overviews, position_figure, similarity_figure, syntax_figure
+from headlens.analyses.classify.circuit_report import (
+    CIRCUIT_CAPTIONS,
+    CIRCUIT_SOURCES,
+    circuit_figures,
+    circuit_overviews,
+    circuit_series,
+    circuit_words,
+)
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.metric_declarations import (
     MetricDeclaration,
@@ -77,6 +85,8 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         )
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
+    series += circuit_series(run.tables)
+    texts += circuit_words(run.tables)
     shares = []
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
@@ -115,7 +125,7 @@ def classify_figures(
 
     Args:
         tables: as far as there `heads`, `positions`, `relation_offsets`, `syntax`, `similarity`, `smoothness`,
-            `relevance`: rows of the CSV files, of one model or several.
+            `relevance`, those of probes: rows of the CSV files, of one model or several.
         min_instances: relations with fewer instances are marked.
         declarations: of the metrics that have a heatmap; None for those that are registered.
         maps: attention on some sentences that the run keeps.
@@ -150,6 +160,7 @@ def classify_figures(
         yield "confidence_relevance", confidence_against_relevance(heads, tables["relevance"])
     if "probes" in tables:
         yield "probes", probe_map(tables["probes"])
+    yield from circuit_figures(tables)
     if layer_smoothness.NAME in tables:
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     yield from relevance_figures(tables)
@@ -164,7 +175,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         largest_heads_table,
         top_heads,
     )
-    return [table for make in makers if (table := make(runs)).rows]
+    tables = [*(make(runs) for make in makers), *circuit_overviews(runs)]
+    return [table for table in tables if table.rows]
 
 
 def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
@@ -275,6 +287,7 @@ _CAPTIONS = {
         "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
     "probes": PROBE_CAPTION,
+    **CIRCUIT_CAPTIONS,
     layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
 }
 
@@ -295,6 +308,7 @@ REPORT = CommandReport(
         "relation_offsets": ("relation_offsets", "syntax"),
         "rare_words": ("heads",),
         "probes": ("probes",),
+        **CIRCUIT_SOURCES,
         "similarity": ("similarity", "heads"),
         layer_smoothness.NAME: (layer_smoothness.NAME,),
         **RELEVANCE_SOURCES,
