@@ -37,6 +37,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         one_row_for_orders,
         without,
     )
+    from headlens.analyses.ablate.pruning_strategies import CONTROLS
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.findings.verdicts import skill_first, tied
     from headlens.pages.formatting import digits_of
@@ -79,7 +80,8 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
             screen.table(f"{title}, {model!s}{NONE_SIGNIFICANT * unclear}", rows, remark)
     if "smoothness" in tables:
         screen.show(*smoothness_on_console(tables["smoothness"]))
-    for model, group in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():
+    for model, every in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():
+        group = every[~every["strategy"].isin(CONTROLS)]
         digits = digits_of(group["value"], least=4)
         rows = [
             {
@@ -95,8 +97,11 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
             for row in one_row_for_orders(group).to_dict("records")
         ]
         several = (group.groupby(["strategy", "n_pruned"]).size() > 1).any()
-        remark = "Of random orders: their mean, and their range in place of an interval." if several else None
-        screen.table(f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark)
+        remark = "Of random orders: their mean, and their range in place of an interval. " * bool(several)
+        remark += "Random sets beside those of strategies are in pruning.csv." * (len(every) > len(group))
+        screen.table(
+            f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark.strip() or None
+        )
     return following(run, request)
 
 
@@ -114,10 +119,11 @@ def following(run: Any, request: Any) -> str | None:
         words = ["--task", "translation" if task == "translation-loss" else task] if task != DEFAULT_TASK else []
         # A few examples would be divided into even fewer, to learn from and to evaluate on.
         return next_step("prune", request, request.models[0], *words, without=("task", "limit"))
+    from headlens.analyses.ablate.pruning_strategies import RANDOM_SETS
     from headlens.statistics.non_inferiority import NOT_NEEDED
 
     sets = run.tables["pruning"]
-    sets = sets[(sets["verdict"] == NOT_NEEDED) & (sets["strategy"] != "random")]
+    sets = sets[(sets["verdict"] == NOT_NEEDED) & ~sets["strategy"].isin(RANDOM_SETS)]
     if sets.empty:
         return None
     row = sets.loc[sets["n_pruned"].idxmax()]

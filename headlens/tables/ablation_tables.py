@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.tables import shared_columns as shared
 from headlens.tables.classify_tables import SMOOTHNESS
-from headlens.tables.table_schema import TableSchema, count, index, number, optional, word
+from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, word
 
 _HEADS = "heads"
 _DELTA, *_, _P_VALUE = shared.paired_difference("The metric without the head minus that with all heads")
@@ -103,6 +103,20 @@ AGREEMENT_OF_RANKINGS = TableSchema(
     ),
     ("model", "strategy", "other_strategy"),
 )
+
+
+def _controlled(name: str, strategy: str, of: str) -> tuple[TableColumn, ...]:
+    """The columns that compare a strategy with random sets of one kind."""
+    about = f"of a seed of random sets of {of} (`{strategy}`)"
+    return optional(
+        number(f"{name}_low", f"The lowest area {about}; empty where there are none for some number.", "of the metric"),
+        number(f"{name}_high", f"The highest area {about}.", "of the metric"),
+        number(f"better_than_{name}", "How many of their areas are worse.", "seeds"),
+        number(f"equal_to_{name}", "How many of their areas are the same.", "seeds"),
+        group=name,
+    )
+
+
 PRUNING_AREAS = TableSchema(
     "pruning_areas",
     "A strategy and the area under its curve: a number of our own, not the CPR or CMD of circuits.",
@@ -122,8 +136,11 @@ PRUNING_AREAS = TableSchema(
         number("equal_to", "How many of them have the same area.", "orders"),
         count("orders", "How many random orders there are.", "orders"),
         count("most", "The most heads that are pruned.", _HEADS),
+        word("control_of", "Of a control, the strategy beside whose sets its sets were drawn.", optional=True),
+        *_controlled("by_layer", "random-by-layer", "as many heads in every layer"),
+        *_controlled("placebo", "placebo", "heads that the strategy does not choose"),
     ),
-    ("model", "strategy"),
+    ("model", "strategy", "control_of"),
 )
 PRUNING = TableSchema(
     "pruning",
@@ -153,13 +170,24 @@ PRUNING = TableSchema(
             group="delta",
         ),
         shared.P_HOLM.but(
-            "`p_value` corrected for the rows that are no random orders, or for these (Holm 1979).", optional=True
+            "`p_value` corrected for the rows that are no random orders or sets, or for those of one kind (Holm 1979).",
+            optional=True,
         ),
         *shared.VERDICT,
         shared.CHANCE,
         shared.ANSWER_SHARE,
+        *optional(
+            word("control_of", "Of a control, the strategy beside whose set this one was drawn."),
+            number(
+                "possible_sets",
+                "Of a control, how many different sets it was drawn from, that of the strategy among them if it is one "
+                "of these, counted up to a million; with 1 it is the strategy's own.",
+                "sets",
+            ),
+            group="control_of",
+        ),
     ),
-    ("model", "strategy", "seed", "n_pruned"),
+    ("model", "strategy", "control_of", "seed", "n_pruned"),
 )
 EXAMPLES = TableSchema(
     "examples",

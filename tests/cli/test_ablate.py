@@ -22,6 +22,7 @@ from tiers import rest_slow, rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.ablate.pruning_strategies import CONTROLS
 from headlens.replay.modes import WITH_PAIRS, ReplacementMode
 from headlens.statistics.grid_smoothness import morans_i
 from headlens.tasks.catalogue import CATALOGUE
@@ -41,6 +42,8 @@ PRUNING = [
 ]
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
 MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "chance", "answer_share"]
+# What `all` stands for.
+ALL = tuple(name for name in STRATEGIES if name not in CONTROLS)
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
 # Asked of a model with the classes of sst2.
 OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")
@@ -101,7 +104,7 @@ def test_writes_the_tables_of_the_contract(run: Callable[..., Any]) -> None:
     assert (ablation["n"] == 30).all()
     assert pruning.groupby("strategy", sort=False).size().to_dict() == {
         "none": 1,
-        **{name: 4 if name == "random" else 2 for name in STRATEGIES},
+        **{name: 4 if name == "random" else 2 for name in ALL},
     }
     assert (pruning["n_pruned"] + pruning["n_heads"] == 4).all()
     names = pruning["removed"].fillna("").str.split()
@@ -150,7 +153,7 @@ def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
 
 
 @pytest.mark.usefixtures("skilled")
-@pytest.mark.parametrize("strategy", rest_slow(STRATEGIES, ("random",)))
+@pytest.mark.parametrize("strategy", rest_slow(ALL, ("random",)))
 def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     done = run("--prune", 1, "--strategies", strategy, "--strategy-args", "orders=2")
     assert done.code == 0, done.err
@@ -158,6 +161,38 @@ def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     seeds = ["0", "1"] if strategy == "random" else [None]
     assert pruning["seed"].astype(object).where(pruning["seed"].notna(), None).tolist() == [None, *seeds]
     assert strategy in done.out
+
+
+@pytest.mark.usefixtures("skilled")
+def test_random_sets_beside_those_of_strategies(run: Callable[..., Any], headlens: Headlens) -> None:
+    refused = run("--prune", 1, "--strategies", "placebo")
+    assert refused.code == 2
+    assert "Name one that chooses heads, too" in " ".join(refused.err.split())
+    controls = ("--strategies", "ranked,importance,random,random-by-layer,placebo", "--strategy-args", "orders=3")
+    done = run("--prune", "1,2", *controls)
+    assert done.code == 0, done.err
+    rows, areas = pd.read_csv("run/pruning.csv"), pd.read_csv("run/pruning_areas.csv")
+    assert rows.columns.tolist()[-2:] == ["control_of", "possible_sets"]
+    own = rows[rows["seed"].isna()].set_index(["strategy", "n_pruned"])["removed"]
+    beside = rows[rows["control_of"].notna()]
+    assert len(beside) == 2 * 2 * 2 * 3
+    for row in beside.itertuples():
+        gone, theirs = (set(names.split()) for names in (row.removed, own[row.control_of, row.n_pruned]))
+        assert len(gone) == row.n_pruned
+        layers = [sorted(name.split(".")[1] for name in names) for names in (gone, theirs)]
+        assert gone.isdisjoint(theirs) if row.strategy == "placebo" else layers[0] == layers[1]
+    assert rows.groupby("removed")["value"].nunique().eq(1).all()
+    of_ranked = areas[areas["strategy"] == "ranked"].iloc[0]
+    drawn = areas[(areas["strategy"] == "random-by-layer") & (areas["control_of"] == "ranked")].iloc[0]
+    assert of_ranked["by_layer_low"] <= drawn["area"] <= of_ranked["by_layer_high"]
+    said = " ".join(done.out.split())
+    assert "random-by-layer (3 random sets of as many heads in every layer beside each set): mean accuracy" in said
+    assert "Random sets beside those of strategies are in pruning.csv." in said
+    assert headlens("report", "run", "--out", "page").code == 0
+    page = Path("page/report.html").read_text(encoding="utf-8")
+    assert "random-by-layer (importance), mean of 3" in page
+    planned = headlens("ablate", "--dry-run", "--prune", 1, *controls)
+    assert "random-by-layer: evaluate with 1 heads removed" in " ".join(planned.out.split())
 
 
 # The others ask for more texts, see `test_heads_on_changed_texts`.
@@ -227,7 +262,7 @@ def test_options_from_a_file(headlens: Headlens, judge: str) -> None:
         assert pd.read_csv(f"{number}/pruning.csv")["n_pruned"].tolist() == [0, 1, 2]
     Path("o.toml").write_text("\n".join([*few, "prune = 2", 'strategies = "all"']))
     assert headlens("ablate", judge, "--config", "o.toml", "--out", "all", "-q", "--no-figures").code == 0
-    assert set(pd.read_csv("all/pruning.csv")["strategy"]) == {"none", *STRATEGIES}
+    assert set(pd.read_csv("all/pruning.csv")["strategy"]) == {"none", *ALL}
 
 
 def test_every_number_can_be_computed_again_from_what_is_kept_of_every_example(run: Callable[..., Any]) -> None:

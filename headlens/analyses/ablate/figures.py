@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
 from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import style
 from headlens.plots.axis_labels import token_label
@@ -66,6 +67,11 @@ _REPLACED = {
 DENOISE = "denoise"
 NONE, RANDOM = "none", "random"
 _WHOLE, _ONE_ORDER = "no heads pruned", "one random order"
+_BY_LAYER = "random-by-layer"
+_LABELS = {
+    _BY_LAYER: "random sets by layer (range, mean)",
+    "placebo": "random sets of other heads",
+}
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
 _COLOURS = (
     style.BLUE,
@@ -83,6 +89,7 @@ _MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h", "X", "p")
 _BESIDE, _HEIGHT = 0.7, 2.3
 _APART, _TICK = 0.05, 0.22
 _LETTERS = 20  # of a strategy's name
+_BAR = 5.0  # points
 
 
 def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure | None:
@@ -196,7 +203,9 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     """The metric on the evaluation part against the number of heads pruned, with 95 % intervals; a panel per model.
 
     The dashed line and its band are the whole model, the dotted line is what guesses give, unless that is far below. Of
-    several random orders every one is a point, and the line their mean. All panels have the same axes.
+    several random orders every one is a point, and the line their mean. Controls of a strategy have its colour: a bar
+    from the lowest to the highest of its random sets by layer, a cross for each set of other heads. All panels have the
+    same axes.
 
     Args:
         pruning: rows of `pruning.csv`, of one model or several.
@@ -209,7 +218,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     models = [str(name) for name in pruning["model"].unique()]
     titles = [_titled(name, pruning[pruning["model"].astype(str) == name]) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    verdicts = verdicts_text(pruning[pruning["strategy"] != RANDOM])
+    verdicts = verdicts_text(pruning[~pruning["strategy"].isin(RANDOM_SETS)])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_text(pruning)}{verdicts})"
     width, abreast = _width(models), 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
@@ -220,10 +229,12 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         rows = pruning[pruning["model"] == model]
         draw_level(axes, rows[rows["strategy"] == NONE], _WHOLE)
         strategies = _strategies(rows)
-        for number, strategy in enumerate(strategies):
-            # beside each other, so that intervals can be told apart
-            shift = apart * (number - (len(strategies) - 1) / 2)
+        # beside each other, so that intervals can be told apart
+        shifts = {name: apart * (number - (len(strategies) - 1) / 2) for number, name in enumerate(strategies)}
+        for strategy, shift in shifts.items():
             _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
+        for strategy, shift in shifts.items() if "control_of" in rows else ():
+            _draw_controls(axes, rows[rows["control_of"] == strategy], look(strategy)[0], shift, 0.4 * apart)
         axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
         draw_chance(axes, _chance(rows))
     legend_below(figure, drawn)
@@ -233,7 +244,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
 
 def _titled(name: str, rows: pd.DataFrame) -> str:
     """A model, and below it whether it gives the same answer to nearly all examples with all its heads."""
-    sets, share = rows[~rows["strategy"].isin([NONE, RANDOM])], answer_shares(rows[rows["strategy"] == NONE])
+    sets, share = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS])], answer_shares(rows[rows["strategy"] == NONE])
     guesses = len(sets) > 0 and has_no_verdicts(sets) and not set(rows["task"]) & set(WRITTEN)
     return unpruned_title(name, next(iter(share), math.nan), guesses=guesses)
 
@@ -260,7 +271,9 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     wide = float(np.ptp(counts)) or 2.0
     middle = float(counts[0] + counts[-1]) / 2
     # Of random orders values are drawn, and no intervals.
+    # So are those of controls, however few.
     several = pruning.groupby(["model", "strategy", "n_pruned"])["value"].transform("size") > 1
+    several |= pruning["strategy"].isin(CONTROLS)
     ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
     known = known_values(pruning.assign(**ends))
     # Guesses are in the picture unless they would take more room than all the rest.
@@ -268,6 +281,7 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     known = np.append(known, _chance(pruning)) if near else known
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
     apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
+    apart *= 2 if pruning["strategy"].isin(CONTROLS).any() else 1
     # no strategy stands where another number of heads is
     usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
     apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
@@ -288,13 +302,13 @@ def look(strategy: str) -> tuple[str, str]:
     """Returns colour and marker of a strategy, by its place among those there are; random orders are grey."""
     if strategy == RANDOM:
         return style.FAINT, "x"
-    places = [name for name in STRATEGIES if name != RANDOM]
+    places = [name for name in STRATEGIES if name not in RANDOM_SETS]
     place = places.index(strategy) if strategy in places else len(places)
     return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
 
 
 def _strategies(rows: pd.DataFrame) -> list[str]:
-    return [str(name) for name in rows["strategy"].unique() if name != NONE]
+    return [str(name) for name in rows["strategy"].unique() if name not in (NONE, *CONTROLS)]
 
 
 def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
@@ -313,3 +327,22 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     draw_intervals(axes, at, rows, colour)
     if strategy != RANDOM:
         draw_verdicts(axes, at, rows, colour, marker)
+
+
+def _draw_controls(axes: Axes, rows: pd.DataFrame, colour: str, shift: float, beside: float) -> None:
+    """Random sets beside those of a strategy, in its colour: bars over their range behind it, crosses beside it."""
+    for name in CONTROLS:
+        own = rows[rows["strategy"] == name]
+        at, value = float_column(own, "n_pruned") + shift, float_column(own, "value")
+        if not len(own):
+            continue
+        if name == _BY_LAYER:
+            ends = own.assign(value=value, at=at).groupby("at")["value"].agg(["min", "mean", "max"])
+            bars: dict[str, Any] = {"linewidth": _BAR, "alpha": 0.3, "capstyle": "butt", "zorder": 1}
+            axes.vlines(ends.index, ends["min"], ends["max"], color=colour, **bars)
+            # Seen also where all sets have the same value.
+            axes.plot(ends.index, ends["mean"], "_", color=colour, markersize=_BAR + 1, linestyle="none", zorder=1)
+            axes.plot([], [], color=style.FAINT, linewidth=_BAR, alpha=0.5, label=_LABELS[name])
+        else:
+            axes.plot(at + beside, value, "+", color=colour, markersize=3.5, alpha=0.7, linestyle="none", zorder=2)
+            axes.plot([], [], "+", color=style.FAINT, markersize=3.5, linestyle="none", label=_LABELS[name])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES
+from headlens.analyses.ablate.pruning_strategies import CONTROLS, STRATEGY_ENTRIES
 from headlens.attention_masks.mask_options import MaskOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
@@ -20,7 +20,8 @@ STRATEGIES = tuple(STRATEGY_ENTRIES)
 
 
 def _strategies(given: Any) -> tuple[str, ...]:
-    return STRATEGIES if isinstance(given, str) and given.strip() == "all" else names(given)
+    every = [name for name in STRATEGIES if name not in CONTROLS]
+    return tuple(dict.fromkeys(one for name in names(given) for one in (every if name == "all" else [name])))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class PruneOptions(Checked):
 
     Strategies choose heads `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
     (`importance-steps`); `greedy`; by a `beam` search; by `relevance`, as another run measured it if `relevance` names
-    one; at `random`.
+    one; at `random`. Controls of each are random sets of as many heads in every layer (`random-by-layer`), and of heads
+    that it does not choose (`placebo`).
 
     Raises:
         OptionError: if there is no such strategy, a number is out of range, or a run of relevance is not asked for.
@@ -108,7 +110,8 @@ class PruneOptions(Checked):
     )
     strategies: tuple[str, ...] = option(
         ("ranked", "importance", "random"),
-        f"Strategies for choosing the heads to prune: {', '.join(STRATEGIES)}; or all.",
+        f"Strategies for choosing the heads to prune: {', '.join(STRATEGIES)}; or all, which leaves out "
+        f"{' and '.join(CONTROLS)}, the random controls of each.",
         PRUNING,
         metavar="NAMES",
         parse=_strategies,
@@ -117,7 +120,14 @@ class PruneOptions(Checked):
     beam: int = option(
         3, "Beam width: sets of heads kept at each step.", PRUNING, metavar="N", at_least=1, group="strategy-args"
     )
-    orders: int = option(5, "Number of random orders.", PRUNING, metavar="N", at_least=1, group="strategy-args")
+    orders: int = option(
+        5,
+        "Number of random orders, and of random sets beside each set of a strategy.",
+        PRUNING,
+        metavar="N",
+        at_least=1,
+        group="strategy-args",
+    )
     rounds: int = option(
         1,
         "For the strategy shapley: random orders of the heads for each example (and their reverses), at most; fewer "
@@ -151,6 +161,13 @@ class PruneOptions(Checked):
         super().__post_init__()
         if self.prune and not self.strategies:
             raise OptionError("--strategies is empty.", f"Choose from {', '.join(STRATEGIES)}, or all.")
+        drawn = [name for name in self.strategies if STRATEGY_ENTRIES[name].pools]
+        if self.prune and drawn and all(STRATEGY_ENTRIES[name].seeded for name in self.strategies):
+            raise OptionError(
+                f"--strategies {','.join(drawn)} draws random sets beside those of other strategies, and none was "
+                "requested.",
+                "Name one that chooses heads, too: --strategies ranked,random-by-layer.",
+            )
         by_relevance = any(STRATEGY_ENTRIES[name].scored_by == "relevance" for name in self.strategies)
         if self.relevance is not None and not (self.prune and by_relevance):
             raise OptionError(

@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, significant
+from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
+from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
@@ -46,6 +48,10 @@ LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is sig
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
+_CONTROL_WORDS = {
+    "random-by-layer": ("random set", "with as many heads in every layer"),
+    "placebo": ("random set", "of as many other heads"),
+}
 _CHANGE = ("delta", "ci_low", "ci_high")
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
@@ -150,7 +156,7 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
         ablation = run.tables.get("ablation", pd.DataFrame(columns=["model", "mode", "stack"]))
         if "removed" not in pruning:
             continue
-        for row in pruning[pruning["n_pruned"] > 0].to_dict("records"):
+        for row in pruning.assign(strategy=control_names(pruning))[pruning["n_pruned"] > 0].to_dict("records"):
             swept = ablation[(ablation["model"] == row["model"]) & (ablation["mode"] != KEEP_ONLY)]
             gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
             sizes = {stack: int((swept["stack"] == stack).sum()) for stack in STACKS}
@@ -226,14 +232,19 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
         | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
         | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
         | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
+        | {
+            f"{name}, {words}": number_cell(row.get(column.format(prefix), math.nan))
+            for name, prefix in CONTROL_COLUMNS.items()
+            for words, column in (("lowest", "{}_low"), ("highest", "{}_high"), ("how many worse", "better_than_{}"))
+        }
         | {"up to": counted(int(row["most"]), "head")}
         for run, table in tables_of(runs, "pruning_areas")
-        for row in table.to_dict("records")
+        for row in table.assign(strategy=control_names(table)).to_dict("records")
     ]
     about = (
         "Mean of the metric over numbers of pruned heads, from none to the most (trapezoids), on examples that heads "
-        "were not chosen on; of random orders the mean. The last column counts random orders whose mean is worse; a "
-        "few orders do not make a test."
+        "were not chosen on; of random orders and sets the mean. `worse than it` counts random orders whose mean is "
+        "worse, `how many worse` random sets beside those of the strategy; a few do not make a test."
     )
     return page_table("The metric while heads go", records, about)
 
@@ -243,6 +254,14 @@ def _ends_cell(row: Row) -> Cell:
     return interval_cell((low, value, high, 0.0), (-1.0, 1.0)) if np.isfinite([low, high]).all() else Cell("")
 
 
+def control_names(pruning: pd.DataFrame) -> pd.Series[str]:
+    """The names of strategies in rows of `pruning.csv`; those of controls with the strategy that they belong to."""
+    named = pruning["strategy"].astype(str)
+    if "control_of" not in pruning:
+        return named
+    return named.where(pruning["control_of"].isna(), named + " (" + pruning["control_of"].astype(str) + ")")
+
+
 def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
     """Rows of `pruning.csv` of one model, several random orders of one number of heads as one row.
 
@@ -250,7 +269,8 @@ def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
     `spread` that it is no interval.
     """
     rows = []
-    for _, group in pruning.groupby(["strategy", "n_pruned"], sort=False):
+    named = pruning.assign(strategy=control_names(pruning))
+    for _, group in named.groupby(["strategy", "n_pruned"], sort=False):
         first = group.iloc[:1]
         if len(group) > 1 and group["seed"].notna().all():
             mean = {name: float_column(group, name).mean() for name in _MEANS if name in group}
@@ -524,7 +544,7 @@ def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
     """
     sentences = []
     for model, rows in pruning.groupby("model", sort=False):
-        sets = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)]
+        sets = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS]) & (rows["n_pruned"] > 0)]
         chosen = known_verdicts(sets)
         if len(sets) and has_no_verdicts(sets) and str(model) not in silent:
             answers = answer_shares(rows)[0] if "answer_share" in rows else 1.0  # of the whole model, the first row
@@ -538,7 +558,7 @@ def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
             sentence = chosen_text(row, chosen, "sets of heads", most="largest", least="smallest")
             sentence += taken_away_text(row, pruned, len(chosen), "sets of heads")
             sentence += _other_strategies(as_many[~equal])
-            sentences.append(f"{model}: {sentence}{_random_orders(rows, gone)}")
+            sentences.append(f"{model}: {sentence}{_random_sets(rows, row)}")
     return sentences
 
 
@@ -549,11 +569,17 @@ def _other_strategies(rows: pd.DataFrame) -> str:
     return f" {others}: {', '.join(texts)}." if texts else ""
 
 
-def _random_orders(pruning: pd.DataFrame, count: int) -> str:
-    """What random orders of as many heads reach in a model: chance may do as well as a strategy."""
-    orders = pruning[(pruning["strategy"] == RANDOM) & (pruning["n_pruned"] == count)].dropna(subset=["value"])
-    if orders.empty:
-        return ""
-    low, high = compared_texts(orders["value"].min(), orders["value"].max())
-    values = f"{low} to {high}" if low != high else f"{low} each" if len(orders) > 1 else low
-    return f" {counted(len(orders), 'random order')} of as many heads: {values}."
+def _random_sets(pruning: pd.DataFrame, chosen: Row) -> str:
+    """What random sets of as many heads reach in a model: chance may do as well as the strategy that chose a set."""
+    as_many = pruning[pruning["n_pruned"] == chosen["n_pruned"]].dropna(subset=["value"])
+    kinds = {RANDOM: ("random order", "of as many heads"), **_CONTROL_WORDS}
+    sentences = ""
+    for name, (what, of) in kinds.items():
+        drawn = as_many[as_many["strategy"] == name]
+        if name in CONTROLS and len(drawn):
+            drawn = drawn[drawn["control_of"] == chosen["strategy"]]
+        if len(drawn):
+            low, high = compared_texts(drawn["value"].min(), drawn["value"].max())
+            values = f"{low} to {high}" if low != high else f"{low} each" if len(drawn) > 1 else low
+            sentences += f" {counted(len(drawn), what)} {of}: {values}."
+    return sentences

@@ -62,6 +62,8 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         elif entry.scored_by == "metric" and tried > 0:
             add(f"{strategy}: tries heads, up to {counts[-1]} gone", ranked, tried / saved)
         orders = pruning.orders if entry.seeded else 1
+        if entry.pools:
+            orders *= sum(not STRATEGY_ENTRIES[name].seeded for name in pruning.strategies)
         add(f"{strategy}: evaluate with {', '.join(map(str, counts))} heads removed", rest, len(counts) * orders)
 
 

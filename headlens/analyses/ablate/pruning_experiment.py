@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,8 +47,24 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 # Strategies that score all heads once, and so rank them.
 RANKED_ONCE = ("ranked", "importance", "relevance", "attribution", "shapley")
 NONE = "none"  # the row of the whole model
-# The strategy, the seed of a random order (else None), and the heads in the order they went.
-ChosenHeads = tuple[str, int | None, tuple[Head, ...]]
+
+
+class ChosenHeads(NamedTuple):
+    """A set of heads to prune.
+
+    Args:
+        strategy: that chose it.
+        seed: of a random order or set, else None.
+        removed: the heads, in the order they went.
+        control_of: the strategy beside whose set it was drawn; None for no control.
+        possible_sets: how many there are that it was drawn from, see `pruning_strategies.control_sets`.
+    """
+
+    strategy: str
+    seed: int | None
+    removed: tuple[Head, ...]
+    control_of: str | None = None
+    possible_sets: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +132,7 @@ class PruningExperiment:
         sets = tables["pruning"][tables["pruning"]["n_pruned"] > 0]
         areas = tables["pruning_areas"].iloc[: 0 if len(sets) and has_no_verdicts(sets) else None]
         compared = rankings.comparison_notes(areas, tables.get("rankings"))
+        compared += rankings.control_notes(areas, sets)
         return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
 
     def _relevance_notes(self) -> list[str]:
@@ -143,8 +160,8 @@ class PruningExperiment:
             parts, (rows, examples, columns of the task).
         """
         chosen, tables = self._choices()
-        choices: list[ChosenHeads] = [(NONE, None, ()), *chosen]
-        sets = list(dict.fromkeys(frozenset(removed) for _, _, removed in choices))
+        choices = [ChosenHeads(NONE, None, ()), *chosen]
+        sets = list(dict.fromkeys(frozenset(choice.removed) for choice in choices))
         text, pruned_models, whole_model = f"evaluating {counted(len(sets) - 1, 'pruned model')}", {}, self.loaded.model
         total = len(sets) * self.run.processes.shard_size(len(self.examples))
         with self.run.reporter.progress(text, total, None) as advance:
@@ -157,7 +174,7 @@ class PruningExperiment:
         keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
         draws = Draws.of(keys, self.options.replicates, self.options.seed)
         intact = pruned_models[frozenset()]
-        random = np.array([strategies.STRATEGY_ENTRIES[s].seeded for s, _, _ in choices[1:]], bool)
+        random = np.array([choice.seed is not None for choice in chosen], bool)
         baseline, tests = intact.records[~self.ranked_on], int((~random).sum())
         labels = label_counts(self.examples.part(~self.ranked_on).prepared)
         # What guesses without reading give, on the same examples as `value`.
@@ -165,19 +182,22 @@ class PruningExperiment:
         value = self.examples.task.value(baseline, metric=self.metric)
         margin = margin_of(self.metric, value, self.options.margin, tests, guesses=chance)
         compare = paired_comparison(self.examples.task, self.metric, baseline, draws, margin)
-        models = [pruned_models[frozenset(removed)] for _, _, removed in choices]
+        models = [pruned_models[frozenset(choice.removed)] for choice in choices]
         rows = [self._row(*pair, intact, compare, draws) for pair in zip(choices, models, strict=True)]
         # whole numbers also where most strategies have no seed, or all
-        table = pd.DataFrame(rows).astype({"seed": "Int64", "parameters": "Int64", "speedup": np.float64})
-        # Random orders are the control, and no sets that anybody would choose among.
-        families = [table.iloc[1:][is_member] for is_member in (~random, random)]
+        whole = {name: "Int64" for name in ("seed", "parameters", "possible_sets") if name in rows[0]}
+        table = pd.DataFrame(rows).astype(whole | {"speedup": np.float64})
+        # Random sets are controls, and no sets that anybody would choose among; each kind of them is a family.
+        drawn = [random & (table["strategy"].iloc[1:] == name) for name in strategies.STRATEGY_ENTRIES]
+        families = [table.iloc[1:][is_member] for is_member in (~random, *drawn)]
         table["chance"] = np.nan if chance is None else chance
         verdicts = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
         task = self.examples.task
         if task.constant(baseline, self.metric) or skill_of(task, baseline, labels).lacking:
             verdicts = without_verdicts(verdicts)
         more = verdicts[["p_holm", *VERDICT_COLUMNS[1:]]]
-        table = table.drop(columns="n_to_decide").join(more)[PRUNING.names[1:]]
+        table = table.drop(columns="n_to_decide").join(more)
+        table = table[[name for name in PRUNING.names if name in table]]
         tables |= {"pruning": table, "pruning_areas": rankings.area_table(table)}
         return tables, np.stack([model.records for model in models])
 
@@ -185,14 +205,14 @@ class PruningExperiment:
         self, chosen: ChosenHeads, pruned: PrunedModel, intact: PrunedModel, compare: Comparison, draws: Draws
     ) -> dict[str, Any]:
         """A row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
-        (strategy, seed, removed), task = chosen, self.examples.task
+        removed, task = chosen.removed, self.examples.task
         records = pruned.records[~self.ranked_on]
         compared = compare.of(records)
         return {
             "task": task.name,
             "metric": self.metric,
-            "strategy": strategy,
-            "seed": seed,
+            "strategy": chosen.strategy,
+            "seed": chosen.seed,
             "n_pruned": len(removed),
             "n_heads": len(self.records.heads) - len(removed),
             **asdict(estimate(task, self.metric, records, draws)),
@@ -208,7 +228,7 @@ class PruningExperiment:
             "n": draws.examples,
             "answer_share": task.answer_share(records, self.metric),
             "ranking_value": task.value(pruned.records[self.ranked_on], metric=self.metric),
-        }
+        } | ({"control_of": chosen.control_of, "possible_sets": chosen.possible_sets} if self._control_names else {})
 
     def _choices(self) -> tuple[list[ChosenHeads], dict[str, pd.DataFrame]]:
         """What every strategy removes, and how those rank the heads that score them all once."""
@@ -219,13 +239,22 @@ class PruningExperiment:
         )
         text = f"choosing heads on {counted(len(part), 'example')}"
         with self.run.reporter.progress(text, calls * self.run.processes.shard_size(len(part)), None) as advance:
-            scorers, choices = self._scorers(part, advance), []
+            scorers, choices = self._scorers(part, advance), list[ChosenHeads]()
             for name, seed in self._named():
                 entry = strategies.STRATEGY_ENTRIES[name]
                 settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
                 made = strategies.strategy_choices(name, settings, heads, counts)
-                choices += [(name, seed, choice.removed) for choice in made]
-            return choices, self._rankings(scorers, part)
+                choices += [ChosenHeads(name, seed, choice.removed) for choice in made]
+            return [*choices, *self._controls(choices)], self._rankings(scorers, part)
+
+    def _controls(self, choices: Sequence[ChosenHeads]) -> Iterator[ChosenHeads]:
+        """Random sets beside every set that was chosen, where there are enough heads to draw from."""
+        heads = self.records.heads
+        for name in self._control_names:
+            for choice in (choice for choice in choices if choice.seed is None):
+                possible, drawn = strategies.control_sets(name, self._seeds, choice.removed, heads)
+                for seed, removed in drawn.items():
+                    yield ChosenHeads(name, seed, removed, choice.strategy, possible)
 
     def _rankings(self, scorers: Mapping[str, strategies.Scorer], part: Examples) -> dict[str, pd.DataFrame]:
         """The tables `rankings` and `ranking_agreement`; none of fewer than two strategies that score heads once."""
@@ -247,10 +276,18 @@ class PruningExperiment:
 
     def _named(self) -> Iterator[tuple[str, int | None]]:
         for name in self.prune.strategies:
-            if strategies.STRATEGY_ENTRIES[name].seeded:
-                yield from ((name, self.options.seed + number) for number in range(self.prune.orders))
-            else:
-                yield name, None
+            entry = strategies.STRATEGY_ENTRIES[name]
+            yield from ((name, seed) for seed in (self._seeds if entry.seeded else (None,)) if not entry.pools)
+
+    @property
+    def _control_names(self) -> list[str]:
+        """The strategies that are controls of others."""
+        return [name for name in self.prune.strategies if strategies.STRATEGY_ENTRIES[name].pools]
+
+    @property
+    def _seeds(self) -> range:
+        """Of random orders and sets."""
+        return range(self.options.seed, self.options.seed + self.prune.orders)
 
     def _scorers(self, part: Examples, advance: Advance) -> dict[str, strategies.Scorer]:
         """What scores heads, by the name that entries of strategies give it."""

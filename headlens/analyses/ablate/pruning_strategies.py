@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from headlens.errors import ExtensionError, OptionError, SelfCheckError, counted
 from headlens.extensions import Registry, extension_errors
@@ -19,6 +19,10 @@ from headlens.options import StackName
 
 if TYPE_CHECKING:
     from headlens.heads import Head
+
+MOST_SETS = 1_000_000  # that are counted
+# Heads, and how many of them are drawn.
+Pool: TypeAlias = "tuple[tuple[Head, ...], int]"
 
 
 class Score(NamedTuple):
@@ -219,6 +223,19 @@ class RandomOrder(Strategy):
         return Cost(0, 0)
 
 
+def layers_of(chosen: Collection[Head], heads: Iterable[Head]) -> list[Pool]:
+    """Returns, for every layer, its heads, and how many of them were chosen."""
+    layers: dict[tuple[str, int], list[Head]] = {}
+    for head in heads:
+        layers.setdefault(head[:2], []).append(head)
+    return [(tuple(own), sum(head in chosen for head in own)) for own in layers.values()]
+
+
+def others_than(chosen: Collection[Head], heads: Iterable[Head]) -> list[Pool]:
+    """Returns the heads that were not chosen, and how many were."""
+    return [(tuple(head for head in heads if head not in chosen), len(chosen))]
+
+
 def check_pruning(numbers: Collection[int], heads: int) -> tuple[int, ...]:
     """Returns the numbers of heads that `--prune` asks for as `pruning_counts` does.
 
@@ -307,11 +324,14 @@ class StrategyEntry:
         scored_by: what scores heads: the metric without them on the ranking part, the importance or the attribution
             that gradients give, their relevance, or their Shapley values; None for strategies that ask nothing.
         seeded: whether it depends on the seed, so that there are `--strategy-args orders` of it.
+        pools: of a control, which has a set for every set that another strategy chose: of which heads it draws how
+            many, given that set and all heads; those that come first in the order that `make` gives.
     """
 
     make: Callable[[StrategySettings], Strategy]
     scored_by: Literal["metric", "importance", "relevance", "attribution", "shapley"] | None = None
     seeded: bool = False
+    pools: Callable[[Collection[Head], Iterable[Head]], list[Pool]] | None = None
 
 
 _OWN: dict[str, StrategyEntry] = {
@@ -329,7 +349,13 @@ _OWN: dict[str, StrategyEntry] = {
     "shapley": StrategyEntry(lambda settings: Greedy(settings.scorer), "shapley"),
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
+    # Controls of each of the others: does the choice within layers matter, and would any other heads do?
+    "random-by-layer": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True, pools=layers_of),
+    "placebo": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True, pools=others_than),
 }
+# Of those that come with headlens: random sets, and the controls among them.
+RANDOM_SETS = tuple(name for name, entry in _OWN.items() if entry.seeded)
+CONTROLS = tuple(name for name, entry in _OWN.items() if entry.pools)
 STRATEGY_ENTRIES = Registry("headlens.strategies", _OWN, StrategyEntry, "strategy")
 
 
@@ -338,6 +364,32 @@ class _NoScores:
 
     def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
         raise LookupError(f"no scores of {len(candidates)} heads without {len(removed)}")
+
+
+def control_sets(
+    name: str, seeds: Iterable[int], chosen: Collection[Head], heads: Collection[Head]
+) -> tuple[int, dict[int, tuple[Head, ...]]]:
+    """Draws the random sets that the control of a name has beside a set that another strategy chose.
+
+    Args:
+        name: of a strategy with `pools`.
+        seeds: a set for each.
+        chosen: the heads of the other set.
+        heads: that can go.
+
+    Returns:
+        How many different sets there are to draw from, counted up to `MOST_SETS`, and a set by seed, as many heads
+        each; none where there are too few heads.
+    """
+    entry = STRATEGY_ENTRIES[name]
+    pools = entry.pools(chosen, in_order(heads)) if entry.pools else []
+    possible = min(MOST_SETS, math.prod(math.comb(len(pool), count) for pool, count in pools))
+    drawn = {}
+    for seed in seeds if possible else ():
+        *_, order = entry.make(StrategySettings(_NoScores(), 1, seed)).choices(heads, len(heads))
+        parts = ([head for head in order.removed if head in pool][:count] for pool, count in pools)
+        drawn[seed] = tuple(head for part in parts for head in part)
+    return possible, drawn
 
 
 def strategy_cost(name: str, beam: int, heads: int, most: int) -> Cost:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.pruning_strategies import Score
+from headlens.analyses.ablate.pruning_strategies import RANDOM_SETS, Score
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.formatting import number_text
@@ -20,6 +20,9 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 
 REPLICATES = 2000
 _RANDOM, _NONE = "random", "none"
+# What columns of controls are called, and what their sets are.
+CONTROL_COLUMNS = {"random-by-layer": "by_layer", "placebo": "placebo"}
+_CONTROL_SETS = {"random-by-layer": "as many heads in every layer", "placebo": "heads that it does not choose"}
 
 
 def rankings_table(
@@ -94,34 +97,96 @@ def area_table(pruning: pd.DataFrame) -> pd.DataFrame:
         beside the lowest and the highest area of a random order.
     """
     whole = float(float_column(pruning[pruning["strategy"] == _NONE], "value")[0])
-    by_strategy: dict[str, list[float]] = {}
+    # By strategy, and by the strategy that it is a control of.
+    areas: dict[tuple[str, str], list[float]] = {}
     most = int(pruning["n_pruned"].max())
-    chosen = pruning[pruning["strategy"] != _NONE]
+    controlled = "control_of" in pruning
+    chosen = pruning[pruning["strategy"] != _NONE].assign(
+        control_of=pruning["control_of"].fillna("") if controlled else ""
+    )
     ordered = chosen.sort_values("n_pruned", kind="stable")
-    for (strategy, _), rows in ordered.groupby(["strategy", "seed"], sort=False, dropna=False):
+    for (strategy, of, _), rows in ordered.groupby(["strategy", "control_of", "seed"], sort=False, dropna=False):
         counts = np.array([0, *rows["n_pruned"]], float)
         values = np.array([whole, *float_column(rows, "value")])
-        by_strategy.setdefault(str(strategy), []).append(float(np.trapezoid(values, counts) / most))
-    random = by_strategy.get(_RANDOM, [])
-    lower = pruning["metric"].iloc[0] in LOWER_IS_BETTER
-    rows_of_areas = [
-        {
-            "strategy": strategy,
-            "metric": pruning["metric"].iloc[0],
-            "area": np.mean(areas),
-            "random_low": min(random, default=np.nan),
-            "random_high": max(random, default=np.nan),
-            "better_than": np.nan
-            if not random or strategy == _RANDOM
-            else sum(areas[0] < r if lower else areas[0] > r for r in random),
-            "equal_to": np.nan if not random or strategy == _RANDOM else sum(areas[0] == r for r in random),
-            "orders": len(random),
-            "most": most,
-        }
-        for strategy, areas in by_strategy.items()
-    ]
-    columns = [name for name in PRUNING_AREAS.names if name != "model"]
-    return pd.DataFrame(rows_of_areas, columns=columns)
+        # Where there is no control of the largest sets, the curve ends before.
+        ends = counts[-1] == most
+        areas.setdefault((str(strategy), str(of)), []).append(
+            float(np.trapezoid(values, counts) / most) if ends else np.nan
+        )
+    metric, random = str(pruning["metric"].iloc[0]), areas.get((_RANDOM, ""), [])
+    kinds = [(name, prefix) for name, prefix in CONTROL_COLUMNS.items() if name in set(chosen["strategy"])]
+    rows_of_areas = []
+    for (strategy, of), own in areas.items():
+        is_chosen = strategy not in RANDOM_SETS
+        low, high, better, equal = _beside(own[0] if is_chosen else np.nan, random, metric)
+        row = {"strategy": strategy, "metric": metric, "area": np.mean(own), "random_low": low, "random_high": high}
+        row |= {"better_than": better, "equal_to": equal, "orders": len(random), "most": most}
+        row |= {"control_of": of or None} if controlled else {}
+        for name, prefix in kinds if is_chosen else ():
+            beside = _beside(own[0], areas.get((name, strategy), []), metric)
+            columns = f"{prefix}_low", f"{prefix}_high", f"better_than_{prefix}", f"equal_to_{prefix}"
+            row |= dict(zip(columns, beside, strict=True))
+        rows_of_areas.append(row)
+    known = {name for row in rows_of_areas for name in row}
+    return pd.DataFrame(rows_of_areas, columns=[name for name in PRUNING_AREAS.names if name in known])
+
+
+def _beside(area: float, random: Sequence[float], metric: str) -> tuple[float, float, float, float]:
+    """The lowest and highest of the areas of random sets, and how many are worse than one and equal to it."""
+    if not random or np.isnan(random).any():
+        return (np.nan,) * 4
+    if np.isnan(area):
+        return min(random), max(random), np.nan, np.nan
+    worse = sum(area < r if metric in LOWER_IS_BETTER else area > r for r in random)
+    return min(random), max(random), worse, sum(area == r for r in random)
+
+
+def control_notes(areas: pd.DataFrame, pruning: pd.DataFrame) -> list[str]:
+    """How each strategy does beside random sets that have something in common with its own, and where these are few.
+
+    Args:
+        areas: rows of pruning_areas.csv of one model.
+        pruning: its rows of pruning.csv.
+    """
+    notes = []
+    for name, prefix in CONTROL_COLUMNS.items():
+        rows = pruning[pruning["strategy"] == name]
+        if rows.empty:
+            continue
+        seeds = rows["seed"].nunique()
+        known = areas[areas[f"better_than_{prefix}"].notna()] if f"better_than_{prefix}" in areas else areas.iloc[:0]
+        if len(known):
+            several = "; ".join(
+                f"{number_text(row['area'])} for {row['strategy']}, {number_text(row[f'{prefix}_low'])} to "
+                f"{number_text(row[f'{prefix}_high'])} for its random sets "
+                + _beaten(row[f"better_than_{prefix}"], row[f"equal_to_{prefix}"], seeds)
+                for row in known.to_dict("records")
+            )
+            notes.append(
+                f"{name} ({counted(seeds, 'random set')} of {_CONTROL_SETS[name]} beside each set): mean "
+                f"{known['metric'].iloc[0]} over 0 to {int(known['most'].iloc[0])} pruned heads is {several}."
+            )
+        few = rows[rows["possible_sets"] <= seeds].drop_duplicates(["control_of", "n_pruned"])
+        if len(few):
+            places = ", ".join(
+                f"{row['control_of']} with {row['n_pruned']} pruned ({counted(int(row['possible_sets']), 'set')})"
+                for row in few.to_dict("records")
+            )
+            own = ", and a single one is that of the strategy" if (few["possible_sets"] == 1).any() else ""
+            notes.append(
+                f"{name} has no more sets to draw from than draws, so that some are drawn again{own}: {places}."
+            )
+        chosen = pruning[~pruning["strategy"].isin([_NONE, *RANDOM_SETS])]
+        if len(lacking := sorted(set(chosen["n_pruned"]) - set(rows["n_pruned"]))):
+            notes.append(
+                f"{name} has no sets where {', '.join(map(str, lacking))} heads are pruned: too few are left to draw "
+                "from."
+            )
+    return notes
+
+
+def _beaten(better: float, equal: float, of: float) -> str:
+    return f"(better than {better:.0f}" + f", equal to {equal:.0f}" * bool(equal > 0) + f" of {of:.0f})"
 
 
 def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list[str]:
@@ -136,9 +201,8 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
     if len(known):
         first = known.iloc[0]
         several = ", ".join(
-            f"{row['strategy']} {number_text(row['area'])} (better than {row['better_than']:.0f}"
-            + f", equal to {row['equal_to']:.0f}" * bool(row["equal_to"] > 0)
-            + f" of {row['orders']:.0f})"
+            f"{row['strategy']} {number_text(row['area'])} "
+            + _beaten(row["better_than"], row["equal_to"], row["orders"])
             for row in known.to_dict("records")
         )
         notes.append(

@@ -70,7 +70,9 @@ CAPTIONS = {
         "Pruning many heads",
         "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
         "chosen on one part of the examples, and the values are those of the other part. The dashed line with its band "
-        "is the whole model, a dotted one the chance level on the same examples; each random order is one point. "
+        "is the whole model, a dotted one the chance level on the same examples; each random order is one point. Where "
+        "controls were drawn, bars in the colour of a strategy are the range of random sets with as many heads in "
+        "every layer as its own, and crosses random sets of other heads. "
         f"{FRAMED}",
     ),
 }

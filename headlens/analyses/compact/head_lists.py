@@ -16,7 +16,14 @@ from headlens.runs.reading import check_rows
 from headlens.runs.run_record import read_run
 
 REMOVED = "removed"
-_TELLING = ("model", "task", "strategy", "seed", "n_pruned")  # columns that tell the rows of a table apart
+_TELLING = (
+    "model",
+    "task",
+    "strategy",
+    "control_of",
+    "seed",
+    "n_pruned",
+)  # columns that tell the rows of a table apart
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
 Row = dict[str, str]
 

@@ -15,9 +15,12 @@ from tiers import rest_slow
 
 from headlens.analyses.ablate import figures as curve
 from headlens.analyses.ablate.figures import look, pruning_curve
-from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.ablate.options import STRATEGIES as ALL
 from headlens.analyses.ablate.pruning_experiment import NONE
+from headlens.analyses.ablate.pruning_strategies import CONTROLS
 
+# Controls are drawn beside them, see `test_control_sets`.
+STRATEGIES = tuple(name for name in ALL if name not in CONTROLS)
 Make = Callable[..., pd.DataFrame]
 
 

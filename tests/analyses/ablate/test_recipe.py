@@ -22,6 +22,7 @@ from transformers import PreTrainedTokenizerBase
 import headlens
 from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, PruneOptions
 from headlens.analyses.ablate.pruning_experiment import evaluated, operations
+from headlens.analyses.ablate.pruning_strategies import RANDOM_SETS
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.attention.session import AttentionSession
@@ -119,7 +120,9 @@ def heads_of(row: pd.Series) -> list[Head]:
 def test_pruned_models_are_what_gates_make_of_them(model: str, done: AblateRun, examples: Examples) -> None:
     ranked_on = ranking_part(examples.keys, 0.5, 0)
     pruning = done.tables["pruning"]
-    assert len(pruning) == 1 + len(COUNTS) * (len(STRATEGIES) + 1)
+    choosing = len(STRATEGIES) - len(RANDOM_SETS)
+    # Two orders, as many sets by layer for each set, and of other heads where one is pruned: 1 is left beside 3.
+    assert len(pruning) == 1 + len(COUNTS) * (choosing + 2) + 2 * choosing * (len(COUNTS) + 1)
     for _, row in pruning.fillna({"removed": ""}).iterrows():
         removed = heads_of(row)
         records = gated(model, examples, removed)
