@@ -143,6 +143,8 @@ class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, 
     mode: Literal["zero", "mean", "uniform", "resample", "counterfactual", "path", "denoise", "optimal"] | None
     pairs: Text | None
     receiver: Text | None
+    confirm: Whole | None
+    subsets: Whole | None
     keep_only: bool | None
     metric: Text | None
     replicates: Whole | None

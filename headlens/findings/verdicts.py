@@ -184,11 +184,12 @@ def to_decide_text(number: float, *, more: str = "") -> str:
     )
 
 
-def counts_text(rows: pd.DataFrame) -> str:
+def counts_text(rows: pd.DataFrame, tests: int | None = None) -> str:
     """How many heads are needed, not needed, or not decided, with the margin; empty for tables without verdicts.
 
     Args:
         rows: of heads of one model and mode, with `VERDICT_COLUMNS`.
+        tests: how many heads were corrected for; None for as many as there are rows.
     """
     if "verdict" not in rows or rows["verdict"].isna().all():
         return ""
@@ -196,7 +197,7 @@ def counts_text(rows: pd.DataFrame) -> str:
     margin = amount_text(float(rows["margin"].iloc[0]), str(rows["metric"].iloc[0]))
     text = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
     each = ", each head alone" if counts[NOT_NEEDED] > 1 else ""
-    text = f"With a margin of {margin}{each}, corrected for all {len(rows)} heads: {text}"
+    text = f"With a margin of {margin}{each}, corrected for all {tests or len(rows)} heads: {text}"
     undecided = float_column(rows[rows["verdict"] == NOT_DECIDED], "n_to_decide")
     known = np.sort(undecided[np.isfinite(undecided)])
     half = (len(undecided) - 1) // 2

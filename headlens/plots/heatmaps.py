@@ -63,6 +63,8 @@ class Cells:
         warning: meaning of the triangle, for the note.
         ringed: returns which rows get a ring.
         ring: meaning of the ring, for the note where there is one.
+        hatched: returns which rows are hatched, having no number for a reason of their own.
+        hatch: meaning of that, for the note where there is one.
         remark: what the note says in any case.
     """
 
@@ -77,6 +79,8 @@ class Cells:
     warning: str = ""
     ringed: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
     ring: str = ""
+    hatched: Callable[[pd.DataFrame], npt.NDArray[np.bool_]] = lambda rows: np.zeros(len(rows), bool)
+    hatch: str = ""
     remark: str = ""
 
 
@@ -122,7 +126,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         unit = f"Numbers are in units of 10⁻{str(power).translate(_RAISED)}." if is_small else ""
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
         warning = cells.warning if cells.warned(rows).any() else ""
-        remarks = (warning, unit, cells.remark, numbers, cells.dot, cells.ring)
+        hatch = cells.hatch if cells.hatched(rows).any() else ""
+        remarks = (warning, unit, cells.remark, numbers, cells.dot, cells.ring, hatch)
         return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
@@ -131,6 +136,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
     for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         unsure = scatter_grid(part.rows, cells.unsure(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
         mark_cells(axes, unsure, facecolor="white", alpha=_VEIL, linewidth=0)
+        hatched = scatter_grid(part.rows, cells.hatched(part.rows), empty=False).astype(bool)
+        mark_cells(axes, hatched, facecolor="none", edgecolor="white", hatch="\\\\\\", linewidth=0)
         inks = np.where(unsure, INK, np.vectorize(scale.ink, otypes=[object])(item.values))
         if is_written(sheet.cell):
             write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.tables import shared_columns as shared
 from headlens.tables.classify_tables import SMOOTHNESS
-from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, word
+from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, truth, word
 
 _HEADS = "heads"
 _DELTA, *_, _P_VALUE = shared.paired_difference("The metric without the head minus that with all heads")
@@ -66,6 +66,32 @@ ABLATION = TableSchema(
                 "without the change; MLPs and norms are computed anew.",
             ),
             group="path",
+        ),
+        *optional(
+            number(
+                "attribution",
+                "With `--strategy-args confirm`, by how much the loss of the task grows without the head to first "
+                "order, on these examples.",
+                "of the loss",
+            ),
+            truth(
+                "confirmed",
+                "Whether the head was ablated, being one of those with the largest attribution; for the others, all "
+                "columns of the ablation are empty.",
+            ),
+            number(
+                "subset_effect",
+                "Of a head that was not ablated, the mean change of the metric by random subsets of such heads with "
+                "it, minus that by subsets without it.",
+                "of the metric",
+            ),
+            number(
+                "subset_bound",
+                "Upper end of the one-sided 95 % interval of the size of that effect (Welch's test); the largest of "
+                "them bounds what was missed, if effects add up.",
+                "of the metric",
+            ),
+            group="confirm",
         ),
     ),
     ("model", "mode", "stack", "layer", "head"),

@@ -195,6 +195,67 @@ def test_random_sets_beside_those_of_strategies(run: Callable[..., Any], headlen
     assert "random-by-layer: evaluate with 1 heads removed" in " ".join(planned.out.split())
 
 
+@pytest.mark.figures(blank=True)
+@pytest.mark.usefixtures("skilled")
+def test_a_few_heads_are_ablated_and_the_others_screened(
+    run: Callable[..., Any], headlens: Headlens, judge: str
+) -> None:
+    done = run("--strategy-args", "confirm=2,subsets=8", "--prune", 1, "--strategies", "attribution")
+    assert done.code == 0, done.err
+    found = pd.read_csv("run/ablation.csv")
+    columns = ["attribution", "confirmed", "subset_effect", "subset_bound"]
+    assert found.columns.tolist() == [*ABLATION, *columns]
+    others = found[~found["confirmed"]]
+    assert len(others) == 2
+    assert found["value"].isna().tolist() == found["verdict"].isna().tolist() == (~found["confirmed"]).tolist()
+    facts = json.loads(Path("run/run.json").read_text())["models"][0]["screening"]
+    assert (facts["confirmed"], facts["heads"], facts["subsets"]) == (2, 4, 8)
+    assert facts["bound"] == pytest.approx(others["subset_bound"].max())
+    said = " ".join(done.out.split())
+    assert "2 other heads with less attribution were not ablated; with 95 % confidence, none of them changes" in said
+    assert "8 random subsets of 2 other heads" in said
+    with np.load("run/records.npz") as file:
+        assert len(file["judge/heads"]) == len(file["judge/zero"]) == 2
+    assert headlens("report", "run", "--out", "page").code == 0
+    page = Path("page/report.html").read_text(encoding="utf-8")
+    assert "were not ablated; with 95 % confidence" in page
+    by_loss = headlens("compact", judge, "--from", "run/ablation.csv", "--heads", 1, "--out", "small")
+    assert by_loss.code == 2
+    assert "is no number to rank by" in by_loss.err
+    data = ("--task", "sst2", "--data", "dev.tsv")
+    planned = headlens("ablate", judge, *data, "--dry-run", "--json", "--strategy-args", "confirm=2")
+    assert [part["work"].partition(": ")[2] for part in json.loads(planned.out)["work"]] == [
+        "attribution of 4 heads",
+        "without each of 2 heads with the largest attribution, of 4",
+        "random subsets of the other 2 heads",
+    ]
+    refused = run("--strategy-args", "confirm=2", "--prune", 1, "--overwrite")
+    assert refused.code == 2
+    assert "--strategies attribution,random" in refused.err
+
+
+@pytest.mark.slow
+@pytest.mark.figures
+@pytest.mark.usefixtures("skilled")
+def test_heads_of_two_models_are_screened(run: Callable[..., Any], made: Any) -> None:
+    models = (made("judge"), made("sharer", "Albert"))
+    done = run("--strategy-args", "confirm=3", models=models)
+    assert done.code == 0, done.err
+    found = pd.read_csv("run/ablation.csv")
+    assert found.groupby("model", sort=False)["confirmed"].sum().to_dict() == dict.fromkeys(HEADS, 3)
+    assert not Path("run/smoothness.csv").exists()
+    said = " ".join(done.out.split())
+    for name in HEADS:
+        assert f"{name}: its changes are not looked at for smoothness, as heads are left out." in said
+        assert f"{name}: 32 random subsets of 1 other head" in said
+    assert run("--strategy-args", "confirm=4", "--overwrite", models=models).code == 0
+    every = pd.read_csv("run/ablation.csv")
+    assert run("--overwrite", models=models).code == 0
+    plain = pd.read_csv("run/ablation.csv")
+    pd.testing.assert_frame_equal(every[plain.columns], plain)
+    assert Path("run/smoothness.csv").exists()
+
+
 # The others ask for more texts, see `test_heads_on_changed_texts`.
 ALONE = tuple(mode for mode in get_args(ReplacementMode) if mode not in WITH_PAIRS)
 
@@ -483,6 +544,12 @@ def test_translation_by_gates_and_by_its_loss(
     done = headlens("ablate", model, "--task", "translation-loss", *data, "--metric", "perplexity", "--out", "loss")
     assert done.code == 0, done.err
     assert set(pd.read_csv("loss/ablation.csv")["metric"]) == {"perplexity"}
+    few = ("--strategy-args", "confirm=3,subsets=8", "--out", "few")
+    assert headlens("ablate", model, "--task", "translation", *data, *few).code == 0
+    screened = pd.read_csv("few/ablation.csv")
+    assert screened["confirmed"].sum() == 3
+    exact = rows.assign(confirmed=screened["confirmed"])[screened["confirmed"]]
+    assert screened[screened["confirmed"]]["value"].tolist() == exact["value"].tolist()
 
 
 def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from made_tasks import sentiment_table
 from tiers import rest_slow, rest_slow_rows
 
-from headlens.analyses.ablate.options import AblateRequest, PruneOptions
+from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
 from headlens.analyses.ablate.plan import SHARED
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.masks.options import DegreeOptions, MasksRequest, StudyRequest
@@ -80,6 +80,20 @@ def test_a_sweep_over_heads() -> None:
     assert tried.tokens == pytest.approx(tokens * 0.25, rel=0.02)
     assert (ranked.each, greedy.each, drawn.each) == (2, 2, 8)
     assert ranked.tokens == pytest.approx(tokens * 0.75, rel=0.02)
+
+
+def test_a_screening_is_gradients_a_few_heads_and_subsets() -> None:
+    options = AblationOptions(confirm=12, subsets=16)
+    request = AblateRequest(options=options, pruning=PruneOptions((3,), ("greedy", "random-by-layer"), orders=4))
+    attribution, single, subsets, tried, greedy, beside = plan_of(request).work
+    assert (attribution.kind, attribution.each) == ("backward", 1)
+    assert single.each == pytest.approx(1 + 12 / SHARED)
+    assert subsets.each == 16
+    assert tried.each == pytest.approx((72 + 71 + 70) / SHARED), "all heads, as no sweep has tried them"
+    assert (greedy.each, beside.each) == (1, 4)
+    for confirm in (72, 100):
+        everything = plan_of(AblateRequest(options=replace(options, confirm=confirm))).work
+        assert [work.each for work in everything] == pytest.approx([1, 1 + 72 / SHARED])
 
 
 def test_a_beam_begins_with_one_set_and_importance_with_gradients() -> None:

@@ -49,6 +49,7 @@ _PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."
 _RING = "Ring: not needed, since the loss is shown to be below the margin."
 _RING_ALONE = "Ring: the other heads of the layer are not needed, since their loss is shown to be below the margin."
 _UNMARKED = "No mark: not decided."
+_NOT_ABLATED = "Hatched: not ablated, since attribution ranked other heads above."
 _SILENT = "Heads of a model that is not shown to be better than guessing have no verdicts, and no marks."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
@@ -154,7 +155,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     ring = _RING_ALONE if set(rows["mode"]) == {KEEP_ONLY} else _RING
     marks = [ring] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
     judged = rows["verdict"].notna().to_numpy() if "verdict" in rows else np.ones(len(rows), bool)
-    marks += [_SILENT] * bool(marks and not judged.all())
+    marks += [_SILENT] * bool(marks and not (judged | not_ablated(rows)).all())
     cells = Cells(
         "delta",
         significant,
@@ -165,6 +166,8 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         pale="" if dotted.any() else _PALE if tested else Cells.pale,
         ringed=partial(_have, NOT_NEEDED),
         ring=" ".join(marks),
+        hatched=not_ablated,
+        hatch=_NOT_ABLATED,
         remark=f"Margin, the smallest loss that matters: {margins}."
         if (margins := range_text(margin[judged], ".3g"))
         else "",
@@ -184,6 +187,13 @@ def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Heads whose removal changes the metric for sure."""
     return float_column(rows, "p_holm") < LEVEL
+
+
+def not_ablated(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Heads that attribution ranked below those that were ablated, see `--strategy-args confirm`."""
+    if "confirmed" not in rows:
+        return np.zeros(len(rows), bool)
+    return ~rows["confirmed"].astype(bool).to_numpy()
 
 
 def _name(part: StackRows) -> str:

@@ -58,6 +58,25 @@ class AblationOptions(Checked):
         shown="what the model gives",
         group="strategy-args",
     )
+    confirm: int | None = option(
+        None,
+        "With --mode zero: ablate only the N heads with the largest attribution (gradients, for all heads at once); "
+        "random subsets of the others bound what that misses.",
+        HEADS,
+        metavar="N",
+        at_least=1,
+        shown="all heads",
+        group="strategy-args",
+    )
+    subsets: int = option(
+        32,
+        "With confirm: random subsets of the other heads, each with a quarter of them.",
+        HEADS,
+        metavar="N",
+        at_least=8,
+        group="strategy-args",
+        needs="confirm",
+    )
     keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")
     replicates: int = option(
@@ -80,6 +99,11 @@ class AblationOptions(Checked):
             )
         if self.receiver is not None and self.mode != "path":
             raise OptionError("--strategy-args receiver is for --mode path.", "Give --mode path, or leave it out.")
+        if self.confirm is not None and self.modes != ["zero"]:
+            raise OptionError(
+                "--strategy-args confirm ranks heads by gradients towards outputs of 0: it is for --mode zero alone.",
+                "Leave --mode and --keep-only out, or confirm.",
+            )
 
     @property
     def modes(self) -> list[Mode]:
@@ -197,6 +221,12 @@ class AblateRequest:
             raise OptionError(
                 f"--prune ranks heads by their loss when taken out, which --mode {self.options.mode} does not measure.",
                 "Leave --prune out, or give another --mode.",
+            )
+        if self.pruning.prune and self.options.confirm is not None and "ranked" in self.pruning.strategies:
+            raise OptionError(
+                "--strategies ranked goes by the loss without every single head, and with --strategy-args confirm most "
+                "are not ablated.",
+                "Name others, such as --strategies attribution,random, or leave confirm out.",
             )
         if len(self.models) > 1 and self.predict:
             raise OptionError("--predict writes the predictions of one model, but two were given.", "Give one.")

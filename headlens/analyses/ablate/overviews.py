@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, significant
+from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, significant
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
 from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
+from headlens.analyses.ablate.screening import largest_bound
 from headlens.errors import counted
+from headlens.findings.result_notes import were
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
+    amount_text,
     chosen_text,
     counts_text,
     foremost,
@@ -131,9 +134,11 @@ def restoring_heads(runs: Sequence[RecordedRun]) -> PageTable:
 
 def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
     """How much the task suffers from the loss of single heads, by kind of attention and by layer."""
-    records = []
+    records, partial = [], False
     for run, ablation in tables_of(runs, "ablation"):
         swept = ablation[~ablation["mode"].isin([KEEP_ONLY, DENOISE]) & (ablation["n"] >= FEW_EXAMPLES)]
+        partial |= bool(not_ablated(swept).any())
+        swept = swept[~not_ablated(swept)]
         swept = swept.assign(worse=worsening(swept), sure=significant(swept))
         for _, group in swept.groupby(["model", "mode"], sort=False):
             for part in by_model_and_stack(group):
@@ -145,6 +150,8 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
         "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
         f"layer, and the largest loss. {VERDICTS_KEY} Corrected for all heads (Holm). What removing several heads at "
         "once costs is a different question; see pruning."
+        + " Heads are those that were ablated, being the ones with the largest attribution."
+        * partial
     )
     return page_table("Damage by stack and layer", records, about)
 
@@ -395,6 +402,12 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
         )
         key, ends, worse = f"{task} {metric} {mode}", ("ci_low", "ci_high"), metric in LOWER_IS_BETTER
         series.append(HeadSeries(key, title, about, rows, "delta", ends, diverging=True, worse=worse, sure="sure"))
+        if "attribution" in rows:
+            about = "By how much the loss grows without the head, to first order; of heads that were not ablated, too. "
+            key, title = f"{key} attribution", f"{task}: attribution"
+            series.append(
+                HeadSeries(key, title, f"{about}Red is worse.", rows, "attribution", diverging=True, worse=True)
+            )
     return HeadFacts(series)
 
 
@@ -415,7 +428,8 @@ def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         elif has_no_verdicts(rows):
             silent.add(str(model))
             answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
-            sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(rows)}")
+            ablated = rows[~not_ablated(rows)]
+            sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(ablated)}")
         elif rows["n"].iloc[0] >= FEW_EXAMPLES and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
@@ -450,14 +464,17 @@ def _without_any(rows: pd.DataFrame) -> str:
 
 def _needed(rows: pd.DataFrame) -> str:
     """The effect of removing the heads of one model in one mode, in a sentence."""
+    tests, others = len(rows), rows[not_ablated(rows)]
+    rows = rows[~not_ablated(rows)]
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
-    better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows)
+    better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows, tests)
     verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
     if counts and mode == "path":
         verdicts = f" Of the direct paths, not of the heads: {counts[0].lower()}{counts[1:]}"
     if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
         verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}.{verdicts}"
+    verdicts += _missed(others)
     if worst.empty:
         intact = number_text(float(baseline))
         same = (rows["value"].dropna() == baseline).all()
@@ -490,6 +507,21 @@ def _needed(rows: pd.DataFrame) -> str:
         )
     which = f"{head_name(row)}{tied(alike, near=near)}"
     return f"{most} {which}: {change} {significance}{better}{verdicts}"
+
+
+def _missed(others: pd.DataFrame) -> str:
+    """What is known of heads that were not ablated, in a sentence; empty where all were."""
+    if others.empty:
+        return ""
+    head, bound, _ = largest_bound(others)
+    which = f"{counted(len(others), 'other head')} with less attribution {were(len(others))} not ablated"
+    if bound is None:
+        return f" {which}."
+    amount = amount_text(bound, str(others["metric"].iloc[0]))
+    return (
+        f" {which}; with 95 % confidence, none of them changes {others['metric'].iloc[0]} by more than {amount}, if "
+        f"effects add up (the bound of {head})."
+    )
 
 
 def _restored(rows: pd.DataFrame) -> str:

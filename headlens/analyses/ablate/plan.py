@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, check_pruning, strategy_cost
 from headlens.analyses.ablate.stand_ins import EPOCHS
 from headlens.planning.plan import Plan, Planner, Work
-from headlens.planning.planned_sizes import DataSize
+from headlens.planning.planned_sizes import DataSize, PlannedModel
 from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
@@ -40,19 +42,30 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         tokens = data.part(share).tokens
         planner.add(Work(f"{model.name}: {text}", place, kind, tokens, each, 0.0, size, data.length))
 
+    swept = min(request.options.confirm or model.heads, model.heads)
+    which = "" if swept == model.heads else f" with the largest attribution, of {model.heads}"
+    if request.options.confirm is not None:
+        add(f"attribution of {model.heads} heads", 1.0, 1, "backward")
     modes = 2 if request.options.keep_only else 1
     # The examples that stand in are read, too; a pass forwards and back costs three.
     more = {"resample": 1.0, "counterfactual": 2.0, "optimal": 3.0 * EPOCHS}.get(request.options.mode, 0.0)
-    add(f"without each of {model.heads} heads", 1.0, 1 + more + modes * model.heads / saved)
+    add(f"without each of {swept} heads{which}", 1.0, 1 + more + modes * swept / saved)
+    if which:
+        add(f"random subsets of the other {model.heads - swept} heads", 1.0, request.options.subsets)
+    if request.pruning.prune:
+        _pruned(model, request, add, saved, all_swept=not which)
+
+
+def _pruned(
+    model: PlannedModel, request: AblateRequest, add: Callable[..., None], saved: float, *, all_swept: bool
+) -> None:
     pruning = request.pruning
-    if not pruning.prune:
-        return
     counts = check_pruning(pruning.prune, model.heads)
     ranked, rest = pruning.rank_split, 1 - pruning.rank_split
     for strategy in pruning.strategies:
         entry, cost = STRATEGY_ENTRIES[strategy], strategy_cost(strategy, pruning.beam, model.heads, counts[-1])
         # What the task loses without each single head is known from the sweep.
-        tried = cost.candidates - model.heads
+        tried = cost.candidates - model.heads * all_swept
         if entry.scored_by in {"importance", "attribution"}:
             add(f"{strategy}: gradients of the heads", ranked, cost.calls, "backward")
         elif entry.scored_by == "shapley":

@@ -25,7 +25,7 @@ from headlens.analyses.ablate.scorers import (
     RelevanceEstimator,
     ShapleyEstimator,
 )
-from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep
+from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, task_heads
 from headlens.errors import UnsupportedModelError, counted
 from headlens.findings.verdicts import VERDICT_COLUMNS, has_no_verdicts, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head
@@ -93,7 +93,7 @@ class PruningExperiment:
 
     def check(self) -> None:
         """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
-        strategies.check_pruning(self.prune.prune, len(self.records.heads))
+        strategies.check_pruning(self.prune.prune, len(self.heads))
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
     def check_relevance(self) -> None:
@@ -148,6 +148,11 @@ class PruningExperiment:
         return [f"`relevance` used rule epsilon, target {self._estimator(part).target.label}, {on}."]
 
     @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """All heads that the task comes by."""
+        return task_heads(self.loaded.model, self.examples.task)
+
+    @cached_property
     def ranked_on(self) -> Chosen:
         """The examples that heads are chosen on."""
         return ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
@@ -166,7 +171,7 @@ class PruningExperiment:
         total = len(sets) * self.run.processes.shard_size(len(self.examples))
         with self.run.reporter.progress(text, total, None) as advance:
             for removed in sets:
-                sweep = self._sweep(self._keeper("pruned", removed), advance)
+                sweep = self.sweep_without("pruned", removed, advance)
                 with pruned_model(self.loaded.model, removed) as model:
                     pruned_models[removed] = evaluated(
                         model, self.examples, sweep, cut=not removed or model is not whole_model
@@ -214,7 +219,7 @@ class PruningExperiment:
             "strategy": chosen.strategy,
             "seed": chosen.seed,
             "n_pruned": len(removed),
-            "n_heads": len(self.records.heads) - len(removed),
+            "n_heads": len(self.heads) - len(removed),
             **asdict(estimate(task, self.metric, records, draws)),
             "parameters": pruned.parameters,
             "speedup": intact.operations / pruned.operations if intact.operations and pruned.operations else None,
@@ -232,7 +237,7 @@ class PruningExperiment:
 
     def _choices(self) -> tuple[list[ChosenHeads], dict[str, pd.DataFrame]]:
         """What every strategy removes, and how those rank the heads that score them all once."""
-        heads, part = self.records.heads, self.examples.part(self.ranked_on)
+        heads, part = self.heads, self.examples.part(self.ranked_on)
         counts = strategies.check_pruning(self.prune.prune, len(heads))
         calls = sum(
             strategies.strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named()
@@ -249,7 +254,7 @@ class PruningExperiment:
 
     def _controls(self, choices: Sequence[ChosenHeads]) -> Iterator[ChosenHeads]:
         """Random sets beside every set that was chosen, where there are enough heads to draw from."""
-        heads = self.records.heads
+        heads = self.heads
         for name in self._control_names:
             for choice in (choice for choice in choices if choice.seed is None):
                 possible, drawn = strategies.control_sets(name, self._seeds, choice.removed, heads)
@@ -262,7 +267,7 @@ class PruningExperiment:
         once = [name for name in self.prune.strategies if name in RANKED_ONCE]
         if len(once) < 2:
             return {}
-        heads = self.records.heads
+        heads = self.heads
         scores = {name: strategies.scores_of(scorers[by[name]], frozenset(), heads) for name in once}
         errors = {}
         if "shapley" in once:
@@ -294,37 +299,37 @@ class PruningExperiment:
         known = {head: record[self.ranked_on] for head, record in self.records.items()}
 
         def sweep(removed: frozenset[Head]) -> TaskSweep:
-            return self._sweep(self._keeper("without", removed), advance)
+            return self.sweep_without("without", removed, advance)
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
         given = (self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
         scorers: dict[str, strategies.Scorer] = {
-            "metric": self._remembered("ranking", ranking),
-            "importance": self._remembered("importance", ImportanceScorer(ImportanceEstimator(*given))),
+            "metric": self.remembered("ranking", ranking),
+            "importance": self.remembered("importance", ImportanceScorer(ImportanceEstimator(*given))),
         }
         if "attribution" in self.scored_by:
             attribution = AttributionEstimator(*given)
-            scorers["attribution"] = self._remembered("attribution", ImportanceScorer(attribution, normalize=False))
+            scorers["attribution"] = self.remembered("attribution", ImportanceScorer(attribution, normalize=False))
         if "shapley" in self.scored_by:
             values = ShapleyEstimator(*given, self.options.seed, self.prune.rounds)
-            scorers["shapley"] = self._remembered("shapley", ImportanceScorer(values, normalize=False))
+            scorers["shapley"] = self.remembered("shapley", ImportanceScorer(values, normalize=False))
             errors = ImportanceScorer(values.errors, normalize=False)
-            scorers["shapley-error"] = self._remembered("shapley-error", errors)
+            scorers["shapley-error"] = self.remembered("shapley-error", errors)
         if self.by_relevance:
             # Sizes of `raw` compare layers as they are.
             relevance = ImportanceScorer(self._recorded or self._estimator(part, advance), normalize=False)
-            scorers["relevance"] = relevance if self._recorded else self._remembered("relevance", relevance)
+            scorers["relevance"] = relevance if self._recorded else self.remembered("relevance", relevance)
         return scorers
 
     @cached_property
     def _recorded(self) -> RecordedRelevance | None:
         folder = self.prune.relevance
-        return None if folder is None else RecordedRelevance.of(folder, self.loaded, self.records.heads)
+        return None if folder is None else RecordedRelevance.of(folder, self.loaded, self.heads)
 
     def _estimator(self, part: Examples, advance: Advance = lambda _: None) -> RelevanceEstimator:
         return RelevanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
 
-    def _remembered(self, name: str, scorer: strategies.Scorer) -> CachedScorer:
+    def remembered(self, name: str, scorer: strategies.Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""
         checkpoint = self.run.checkpoint(f"{name}-{self.name}", self.loaded, self._identity)
 
@@ -338,8 +343,16 @@ class PruningExperiment:
         memory.known = self.run.processes.share(memory.known)
         return memory
 
-    def _sweep(self, checkpoint: Checkpoint, advance: Advance) -> TaskSweep:
-        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, checkpoint, self.run.processes)
+    def sweep_without(self, what: str, removed: frozenset[Head], advance: Advance) -> TaskSweep:
+        """How the examples go through a model without some heads.
+
+        Args:
+            what: that is for, which is kept apart from other records of a model without these heads.
+            removed: the heads.
+            advance: called with the number of examples that are done.
+        """
+        kept = self._keeper(what, removed)
+        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, kept, self.run.processes)
 
     def _keeper(self, what: str, removed: frozenset[Head]) -> Checkpoint:
         digest = hashlib.sha256(" ".join(map(str, strategies.in_order(removed))).encode()).hexdigest()[:16]

@@ -14,10 +14,12 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate import sweep
+from headlens.analyses.ablate.figures import not_ablated
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.overviews import without
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
+from headlens.analyses.ablate.screening import Screener, screening_facts, screening_notes
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.analyses.ablate.stand_ins import EPOCHS
 from headlens.attention.sites import find_sites
@@ -91,7 +93,8 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         SelfCheckError: if taking heads out has no effect.
     """
     # Gradients and relevance are of weights as they are.
-    reads_only = not request.pruning.prune and request.options.mode != "optimal"
+    gradients = request.pruning.prune or request.options.mode == "optimal" or request.options.confirm is not None
+    reads_only = not gradients
     with open_run("ablate", request.models[0], request, reporter, mask=request.mask) as run:
         # Data of one's own may lack some classes of the model.
         needs_model = request.data.task in (OWN_CLASSES, AUTO)
@@ -133,7 +136,11 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             notes += [
                 f"{name!s}: its changes are not looked at for smoothness, as it has no verdicts." for name in guessing
             ]
-            if len(skilled := swept[~swept["model"].isin(guessing)]):
+            partial = [name for name, rows in swept.groupby("model", sort=False) if not_ablated(rows).any()]
+            notes += [
+                f"{name!s}: its changes are not looked at for smoothness, as heads are left out." for name in partial
+            ]
+            if len(skilled := swept[~swept["model"].isin([*guessing, *partial])]):
                 tables[SMOOTHNESS] = smoothness_table(skilled, ("delta",), request.options.seed)
                 notes += smoothness_notes(tables[SMOOTHNESS])
         notes += run.warnings
@@ -206,7 +213,7 @@ class _Ablated:
         examples = self.examples(task, source, metric)
         changed = self._changed(task)
         sweeps = partial(self._sweep, examples, metric, changed)
-        ablation = ablate_heads(self.loaded, examples, options, sweeps, changed)
+        ablation = ablate_heads(self.loaded, examples, options, sweeps, changed, self._screener(examples, metric))
         records, intact = ablation.records[options.mode], ablation.intact
         tables, ranked_on = {"ablation": ablation.table}, None
         bench = self._bench(examples, metric, records)
@@ -222,7 +229,24 @@ class _Ablated:
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         measured = {name: asdict(e) for name, e in estimates(task, intact, examples.keys, chosen).items()}
         facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": measured}
+        if options.confirm is not None:
+            facts["screening"] = screening_facts(ablation.table, options.subsets)
+            notes += screening_notes(facts["screening"], metric)
         return _Found(tables, arrays, notes, facts)
+
+    def _screener(self, examples: Examples, metric: str) -> Screener | None:
+        """What chooses the heads that are ablated; None for all."""
+        options, run = self.request.options, self.under_way
+        if options.confirm is None:
+            return None
+        bench = self._bench(examples, metric, sweep.HeadRecords((), 0, 0))
+        return Screener(
+            *(self.loaded, examples, metric, options.confirm, options.subsets, options.seed, options.batch_tokens),
+            warn=run.warn_once,
+            progress=lambda text, total: run.reporter.progress(text, total, None),
+            remembered=partial(bench.remembered, "screening"),
+            sweep=partial(bench.sweep_without, "subset"),
+        )
 
     def _changed(self, task: Task) -> Examples | None:
         """The changed texts of --pairs as the model reads them; None without."""
@@ -272,8 +296,10 @@ class _Ablated:
         tokens = self.request.options.batch_tokens or sweep.suitable_tokens(model, task, len(heads))
         batches = examples.batches(tokens, run.processes.rank, run.processes.count)
         costs = [token_count(batch) / len(batch) for batch in batches for _ in batch]
+        confirm = self.request.options.confirm
+        count = len(heads) if confirm is None else min(confirm, len(heads))
         interim = sweep.InterimHeads(task, metric, mode, len(costs), run.reporter.remark)
-        swept = f"each of {counted(len(heads), 'head')}"
+        swept = f"each of {counted(count, 'head')}"
         swept = f"with {swept} alone" if mode == "keep-only" else f"{without(mode)} {swept}"
         text = f"{self.loaded.short_name} {swept}, {counted(len(costs), 'example')}"
         with run.reporter.progress(text, len(costs), costs) as advance:

@@ -7,9 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.options import AblationOptions
+from headlens.analyses.ablate.screening import Screener
 from headlens.analyses.ablate.stand_ins import changed_examples
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, zeroed_heads
 from headlens.findings.verdicts import margin_of, with_verdicts, without_verdicts
@@ -50,6 +52,7 @@ def ablate_heads(
     options: AblationOptions | None = None,
     sweeps: Sweeps | None = None,
     changed: Examples | None = None,
+    screener: Screener | None = None,
 ) -> Ablation:
     """Run a task with all heads and without each.
 
@@ -64,6 +67,7 @@ def ablate_heads(
         sweeps: how the examples go through the model in a mode; None for one process, without progress and resuming.
         changed: for the modes `counterfactual`, `path` and `denoise`, the examples with changed texts, in the same
             order.
+        screener: which heads are ablated; None for all, or with `options.confirm` for one that keeps nothing.
 
     Raises:
         OptionError: if the task has no such metric, or cannot be run in such a mode.
@@ -73,6 +77,10 @@ def ablate_heads(
     metric = chosen_metric(examples.task, options.metric)
     paired = None if changed is None else replace(examples, prepared=changed_examples(examples, changed))
     receiver = None if options.receiver is None else Receiver.parse(options.receiver)
+    if options.confirm is not None and screener is None:
+        given = (options.confirm, options.subsets, options.seed, options.batch_tokens)
+        screener = Screener(loaded, examples, metric, *given)
+    chosen, others = (None, ()) if screener is None else (screener.confirmed, screener.others)
     records = {}
     for mode in options.modes:
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if sweeps is None else sweeps(mode) as sweep:
@@ -80,7 +88,8 @@ def ablate_heads(
             denoises = mode == "denoise" and paired is not None
             ran, donors = (paired, examples) if denoises else (examples, paired)
             made = replace(sweep, seed=options.seed, receiver=to, changed=donors)
-            records[mode] = made.run(loaded.model, ran or examples)
+            records[mode] = made.run(loaded.model, ran or examples, chosen)
+            records[mode].others = others
     intact = records[options.mode].intact
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     labels = label_counts(examples.prepared)
@@ -94,6 +103,8 @@ def ablate_heads(
         value = examples.task.value(other, metric=metric)
         intact, add = (other, with_restored) if options.mode == "denoise" else (intact, with_kept)
         tables[0] = add(tables[0], value)
+    if screener is not None:
+        tables[0] = screener.columns(tables[0], examples.task.value(intact, metric=metric))
     if options.mode == "path":
         tables[0] = tables[0].assign(receiver="outputs" if receiver is None else str(receiver))
     table = with_zeroed_heads(pd.concat(tables, ignore_index=True), zeroed_heads(loaded.model, examples.task))
@@ -159,17 +170,21 @@ def ablation_table(
         Rows of ablation.csv without the model: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
         paired 95 % interval; where the metric is the share of examples that are right, this is the score interval and
         `p_value` McNemar's exact test, otherwise both are those of the paired bootstrap, see `Comparison`; `p_holm` is
-        corrected for the number of heads (Holm 1979). `p_margin` is of the hypothesis that the loss is `margin` or
-        more, `p_margin_holm` is corrected, too; `verdict` says whether what was taken out is needed, see
+        corrected for the number of heads (Holm 1979), those among them that were not taken out, as they were expected
+        to matter less on these examples, and whose rows are empty. `p_margin` is of the hypothesis that the loss is
+        `margin` or more, `p_margin_holm` is corrected, too; `verdict` says whether what was taken out is needed, see
         `headlens.statistics.non_inferiority.verdict`, and if that is not decided, `n_to_decide` about how many examples
         would. Both are empty if the model with all heads gives every example the same answer, or is not significantly
         better than guessing (`skill_of`), and for the mode `denoise`.
     """
     guesses = task.chance(records.intact, metric, labels)
-    tested = margin_of(metric, task.value(records.intact, metric=metric), margin, len(records.heads), guesses=guesses)
+    tests = len(records.heads) + len(records.others)
+    tested = margin_of(metric, task.value(records.intact, metric=metric), margin, tests, guesses=guesses)
     compare = paired_comparison(task, metric, records.intact, draws, tested)
+    # Holm's correction by numbers that stand for any: no p-value is larger.
+    unknown = [{**head._asdict(), "p_value": 1.0, "p_margin": 1.0} for head in records.others]
     rows = pd.DataFrame(
-        [{**head._asdict(), **asdict(compare.of(record))} for head, record in records.items()],
+        [*({**head._asdict(), **asdict(compare.of(record))} for head, record in records.items()), *unknown],
         columns=[*KEY_COLUMNS, *(f.name for f in fields(PairedComparison))],
     ).rename(columns={"low": "ci_low", "high": "ci_high"})
     common: dict[str, Any] = {
@@ -181,6 +196,7 @@ def ablation_table(
         "baseline_answer_share": task.answer_share(records.intact, metric),
     }
     rows = with_verdicts(rows.assign(**common), tested)
+    rows.loc[len(records.heads) :, ["p_value", "p_holm", "p_margin", "p_margin_holm", "verdict"]] = np.nan
     # What restores an answer is not what is needed for it.
     vain = mode == "denoise" or task.constant(records.intact, metric) or skill_of(task, records.intact, labels).lacking
     table = HeadTable(without_verdicts(rows) if vain else rows)

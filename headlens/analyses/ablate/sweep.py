@@ -56,11 +56,12 @@ class HeadRecords:
         columns: numbers of a record.
 
     `intact` is (examples, columns), with all heads, `without` (heads, examples, columns) without each head, or with it
-    alone in its layer; `there` tells which examples are there, (examples,).
+    alone in its layer; `there` tells which examples are there, (examples,); `others` are heads that were left in.
     """
 
     def __init__(self, heads: Sequence[Head], examples: int, columns: int) -> None:
         self.heads = tuple(heads)
+        self.others: tuple[Head, ...] = ()
         # With all heads, then without each.
         self._records = np.full((1 + len(self.heads), examples, columns), np.nan)
         self.intact: Floats = self._records[0]
@@ -296,7 +297,7 @@ def check_effect(records: HeadRecords, *, counts: bool = False, constant: bool =
         SelfCheckError: if its answers differ, unless records are mere counts: nothing was taken out.
     """
     idle = [head for head, record in records.items() if (record == records.intact).all()]
-    if idle and len(idle) == len(records.heads) and not counts:
+    if idle and len(idle) == len(records.heads) + len(records.others) and not counts:
         if constant:
             raise ModelError(
                 "The model gives every example exactly the same answer, with all heads and without any of them: what "

@@ -242,6 +242,24 @@ def test_a_killed_run_goes_on_to_the_same_tables(
         assert (found.folder / f"{name}.csv").read_bytes() == (done.folder / f"{name}.csv").read_bytes()
 
 
+def test_a_killed_screening_goes_on_with_the_same_heads_and_subsets(
+    model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = AblationOptions(replicates=50, batch_tokens=400, confirm=2, subsets=8)
+    asked: dict[str, Any] = {"options": options, "pruning": PruneOptions()}
+    with killed_after(monkeypatch, -1) as every:
+        whole = run_ablate(ask(model, data, tmp_path / "whole", **asked))
+    batches = every[0] * 2 // 3
+    with killed_after(monkeypatch, batches), pytest.raises(Killed):
+        run_ablate(ask(model, data, tmp_path / "run", **asked))
+    with killed_after(monkeypatch, -1) as after, monkeypatch.context() as patch:
+        patch.setattr("headlens.analyses.ablate.scorers.AttributionEstimator.__call__", None)
+        found = run_ablate(ask(model, data, tmp_path / "run", **asked, resume=True))
+    assert after[0] == every[0] - batches, "what was done before is not done again, attribution neither"
+    pd.testing.assert_frame_equal(found.tables["ablation"], whole.tables["ablation"])
+    assert found.models[0]["screening"] == whole.models[0]["screening"]
+
+
 def test_other_data_cannot_be_gone_on_with(
     model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
