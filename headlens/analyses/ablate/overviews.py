@@ -15,11 +15,10 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, significant
+from headlens.analyses.ablate.missed_heads import largest_bound
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
 from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
-from headlens.analyses.ablate.screening import largest_bound
 from headlens.errors import counted
-from headlens.findings.result_notes import were
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
     amount_text,
@@ -514,7 +513,8 @@ def _missed(others: pd.DataFrame) -> str:
     if others.empty:
         return ""
     head, bound, _ = largest_bound(others)
-    which = f"{counted(len(others), 'other head')} with less attribution {were(len(others))} not ablated"
+    left_in = "was not ablated" if len(others) == 1 else "were not ablated"
+    which = f"{counted(len(others), 'other head')} with less attribution {left_in}"
     if bound is None:
         return f" {which}."
     amount = amount_text(bound, str(others["metric"].iloc[0]))

@@ -291,7 +291,7 @@ class PruningExperiment:
 
     @property
     def _seeds(self) -> range:
-        """Of random orders and sets."""
+        """The seeds of random orders and sets."""
         return range(self.options.seed, self.options.seed + self.prune.orders)
 
     def _scorers(self, part: Examples, advance: Advance) -> dict[str, strategies.Scorer]:

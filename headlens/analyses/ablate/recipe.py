@@ -15,11 +15,12 @@ import pandas as pd
 
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.figures import not_ablated
+from headlens.analyses.ablate.missed_heads import screening_facts, screening_notes
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.overviews import without
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
-from headlens.analyses.ablate.screening import Screener, screening_facts, screening_notes
+from headlens.analyses.ablate.screening import Screener
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.analyses.ablate.stand_ins import EPOCHS
 from headlens.attention.sites import find_sites

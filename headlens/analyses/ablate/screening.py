@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from headlens.analyses.ablate.missed_heads import CONFIDENCE, SHARE
 from headlens.analyses.ablate.pruning_strategies import Scorer, in_order, scores_of
 from headlens.analyses.ablate.scorers import AttributionEstimator, ImportanceScorer
 from headlens.analyses.ablate.sweep import TaskSweep, task_heads
@@ -19,14 +19,10 @@ from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.interventions.pruned_model import pruned_model
 from headlens.models.loading import LoadedModel
-from headlens.pages.formatting import number_text
-from headlens.plots.head_grid import float_column, head_name
 from headlens.runs.progress import Advance, Reporter
 from headlens.tasks.task import Floats
 from headlens.tasks.task_examples import Examples
 
-SHARE = 4  # a head is in one of so many subsets
-CONFIDENCE = 0.95
 Members = npt.NDArray[np.bool_]
 
 
@@ -170,59 +166,3 @@ def subset_effects(changes: Floats, members: Members) -> tuple[Floats, Floats]:
             freedom = error**2 / sum(part**2 / (len(group) - 1) for part, group in zip(of_means, groups, strict=True))
             bounds[number] += t.ppf(CONFIDENCE, freedom) * np.sqrt(error)
     return effects, bounds
-
-
-def screening_facts(rows: pd.DataFrame, subsets: int) -> dict[str, Any]:
-    """What run.json says of a screening.
-
-    Args:
-        rows: of ablation.csv, see `Screener.columns`.
-        subsets: how many random subsets were ablated.
-    """
-    others = rows[~rows["confirmed"].astype(bool)]
-    facts: dict[str, Any] = {"heads": len(rows), "confirmed": len(rows) - len(others)}
-    if others.empty:
-        return facts
-    head, bound, effect = largest_bound(others)
-    facts |= {"subsets": subsets, "share": subsets // SHARE / subsets, "confidence": CONFIDENCE}
-    return facts | {"bound": bound, "bound_head": head, "bound_head_effect": effect}
-
-
-def largest_bound(others: pd.DataFrame) -> tuple[str, float | None, float | None]:
-    """Returns the head with the largest bound, the bound and its estimated effect; None where these are not defined.
-
-    Args:
-        others: rows of ablation.csv, of heads that were not ablated exactly.
-    """
-    bounds, effects = (float_column(others, name) for name in ("subset_bound", "subset_effect"))
-    place = int(np.argmax(np.where(np.isnan(bounds), np.inf, bounds)))
-    bound, effect = (float(numbers[place]) if np.isfinite(numbers[place]) else None for numbers in (bounds, effects))
-    return head_name(others.iloc[place]), bound, effect
-
-
-def screening_notes(facts: Mapping[str, Any], metric: str) -> list[str]:
-    """How heads were screened, and what may have been missed.
-
-    Args:
-        facts: see `screening_facts`.
-        metric: of the task.
-    """
-    heads, confirmed = facts["heads"], facts["confirmed"]
-    notes = [
-        f"Attribution (minus the derivative of the loss by a head's gate) ranked {heads} heads, and the {confirmed} "
-        f"with the largest were ablated. P-values are corrected for all {heads}, as attribution saw the same examples."
-    ]
-    if "subsets" in facts:
-        others = counted(heads - confirmed, "other head")
-        which = f"{facts['subsets']} random subsets of {others}, each head in a quarter of them"
-        found = (
-            f"{metric} is not defined without some of them, so that nothing bounds what was missed."
-            if facts["bound"] is None
-            else f"the largest change of {metric} without one of these heads is at most {number_text(facts['bound'])} "
-            f"with {100 * CONFIDENCE:.0f} % confidence, the bound of {facts['bound_head']} (estimated change "
-            f"{number_text(facts['bound_head_effect'])}). This is Welch's one-sided test, as in the diagnostics of "
-            "AtP* (Kramár et al. 2024); it takes effects of heads to add up: what a head does only while others are "
-            "there, or only while they are gone, is not in it."
-        )
-        notes.append(f"{which}, were ablated together: {found}")
-    return notes

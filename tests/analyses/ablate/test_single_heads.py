@@ -34,6 +34,7 @@ SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 KEYS = [f"example {i}" for i in range(40)]
 WITH_TEXTS = {"on_changed", "kept", "on_original", "restored", "receiver"}  # of modes with changed texts
+SCREENED = {"attribution", "confirmed", "subset_effect", "subset_bound"}
 
 
 def classified(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -59,7 +60,7 @@ def records() -> HeadRecords:
 
 def test_a_row_for_every_head(records: HeadRecords) -> None:
     table = ablation_table(SST2, "accuracy", "zero", records, Draws.of(KEYS, 500))
-    assert table.columns.tolist() == [n for n in ABLATION.names[1:] if n not in WITH_TEXTS]
+    assert table.columns.tolist() == [n for n in ABLATION.names[1:] if n not in WITH_TEXTS | SCREENED]
     assert [Head(*r) for r in table[["stack", "layer", "head"]].itertuples(index=False)] == HEADS
     assert table["n"].tolist() == [40] * 4
     assert table["baseline"].tolist() == [35 / 40] * 4
@@ -127,7 +128,7 @@ def test_one_answer_to_all_examples_has_no_verdicts(name: str, metric: str) -> N
     for changed, constant in ((0, True), (1, False), (200, False)):
         records = shifted(name, 1.0, changed)
         table = ablation_table(task, metric, "zero", records, draws)
-        assert table.columns.tolist() == [n for n in ABLATION.names[1:] if n not in WITH_TEXTS]
+        assert table.columns.tolist() == [n for n in ABLATION.names[1:] if n not in WITH_TEXTS | SCREENED]
         silent = constant or skill_of(task, records.intact).lacking
         assert table["verdict"].isna().tolist() == [silent] * 2
         assert not silent or table["n_to_decide"].isna().all()
