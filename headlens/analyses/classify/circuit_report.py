@@ -163,8 +163,8 @@ def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "Heads that copy by their weights",
             copying,
             f"The {_BEST} heads of every model with the largest copying score, which of 95 % of heads with random "
-            "weights is no larger than the number behind it; own token first: of frequent tokens, how often the token's "
-            "own logit is raised the most among them; matching: whether queries look for their own token.",
+            "weights is no larger than the number behind it; own token first: of frequent tokens, how often the "
+            "token's own logit is raised the most among them; matching: whether queries look for their own token.",
         ),
         page_table(
             "Pairs of heads that compose most",
