@@ -132,16 +132,18 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         copying = int((float_column(rows, "copying") > float_column(rows, "copying_random")).sum())
         sentences.append(
             f"{model}: by their weights, {copying} of {counted(len(rows), 'head')} raise what they attend to more than "
-            f"95 % of random heads (score above {best['copying_random']:.2f}), most of all {head_name(best)} with "
-            f"{best['copying']:.2f}; of frequent tokens it raises {best['copying_top']:.0%} most."
+            f"95 % of random heads (score above {best['copying_random']:.2f}; 5 % of heads would by chance). The "
+            f"largest score is that of {head_name(best)}, {best['copying']:.2f}; of frequent tokens it raises "
+            f"{best['copying_top']:.0%} most."
         )
     pairs = tables.get(COMPOSITION.name, pd.DataFrame(columns=COMPOSITION.names))
     for model, rows in pairs.groupby("model", sort=False):
         best = _largest(rows, "composition", 1).iloc[0]
+        what: str = COMPOSITION_KINDS[str(best["kind"])]
+        value, random = float(best["composition"]), float(best["random"])
         sentences.append(
-            f"{model}: of all pairs of heads, the {COMPOSITION_KINDS[best['kind']]} of {head_name(best)} read most of "
-            f"what another head writes, {_other(best)}: {best['composition']:.2f} above {best['random']:.2f} of random "
-            "directions."
+            f"{model!s}: of all pairs of heads, the {what} of {head_name(best)} read most of what another head writes, "
+            f"{_other(best)}: {value:.2f} above {random:.2f} of random directions."
         )
     return sentences
 
