@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from headlens.errors import counted
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _LAST = 8  # rows of a table of a training on the console
+_OTHER_TEXT = ("corpus", "target", "split", "limit")
+_HERE = "CHECKPOINTS"
 
 
 @analysis("Models")
@@ -40,14 +43,30 @@ def train(run: Any, request: Any, screen: Screen) -> str:
             for row in part.to_dict("records")
         ]
         screen.table(f"{task} on {data}", lines)
+    if request.training.save_every:
+        return _over_training(run, request)
     model = str(run.folder / "model")
     if isinstance(request, FineTuneRequest):
         if request.dev_data is None:
             return next_step("classify", request, model, without=("limit",))
         held_out = request.data.as_options(request.dev_data)
         return next_step("ablate", request, model, *held_out, without=tuple(declared_options(TaskData)))
-    # Of a language model the text it learned, or was measured on: the demo may be in another language.
+    return next_step("classify", request, model, *_text(request), without=_OTHER_TEXT)
+
+
+def _text(request: Any) -> list[str]:
+    """Of a language model the text it learned, or was measured on: the demo may be in another language."""
     text, target = (request.dev, request.dev_target) if request.dev else (request.corpus, request.corpus_options.target)
     read = ["--corpus", text] if text != DEMO else []
-    read += ["--target", str(target)] if target else []
-    return next_step("classify", request, model, *read, without=("corpus", "target", "split", "limit"))
+    return read + (["--target", str(target)] if target else [])
+
+
+def _over_training(run: Any, request: Any) -> str:
+    """The roles of all checkpoints; the pattern of their names is left to the shell, whatever the folder is called."""
+    from headlens.analyses.training.options import FineTuneRequest
+    from headlens.learning.training_run import SAVED
+
+    read = () if isinstance(request, FineTuneRequest) else _text(request)
+    pattern = f"{shlex.quote(f'{run.folder}/{SAVED}')}*"
+    command = next_step("classify", request, _HERE, *read, without=_OTHER_TEXT)
+    return command.replace(_HERE, pattern, 1)

@@ -334,6 +334,7 @@ class Train(Resumed, LoopOptions, MaskOptions, ModelOptions, OutputOptions, Trai
     vocabulary: Whole | None
     evaluate_every: Whole | None
     patience: Whole | None
+    save_every: Whole | None
     bleu: Whole | None
     attention: Text | None
     figures: bool | None

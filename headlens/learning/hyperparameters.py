@@ -75,6 +75,15 @@ class TrainingOptions(LoopOptions):
         group="training-args",
         at_least=0,
     )
+    save_every: int = option(
+        0,
+        "Save model and tokenizer before the first, after every N and after the last update, in checkpoints/ of the "
+        "run folder, for classify and ablate over training; 0: never.",
+        TRAINING,
+        metavar="N",
+        group="training-args",
+        at_least=0,
+    )
 
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:

@@ -160,6 +160,7 @@ class Trainer:
         evaluate: measures the model, which is in evaluation mode meanwhile; None leaves it out.
         better: the value of an evaluation that should be large; needed for `patience`.
         on_best: called with the model after every evaluation that is better than all before.
+        save: called with the number of updates done before the first, after every `save_every` of them, and at the end.
         checkpoint: where the state is kept; None keeps nothing.
         progress: called with the number of updates done; with 0 before the first.
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
@@ -174,6 +175,7 @@ class Trainer:
     evaluate: Evaluate | None = None
     better: Callable[[Mapping[str, float]], float] | None = None
     on_best: Callable[[nn.Module], None] = lambda _: None
+    save: Callable[[int], None] = lambda _: None
     checkpoint: TrainingCheckpoint | None = None
     progress: Callable[[int], None] = lambda _: None
     scales: Mapping[str, float] = field(default_factory=dict)
@@ -241,6 +243,8 @@ class _Run:
         state = self.state
         self.trainer.progress(0)  # loading took time, and was no update
         self.trainer.progress(state.step)
+        if self.options.save_every and not state.step:
+            self.trainer.save(0)
         while state.step < self.total and not state.stopped:
             self.model.train()
             self._update()
@@ -254,6 +258,9 @@ class _Run:
             every = self.options.evaluate_every
             if self.trainer.evaluate is not None and (last or (state.step % every == 0 if every else ended)):
                 self._evaluate(self.trainer.evaluate)
+            if (every := self.options.save_every) and (state.step % every == 0 or last or state.stopped):
+                self._add_losses()  # which refuses those that are not finite
+                self.trainer.save(state.step)
             self.trainer.progress(1)
             self._keep()
         self._check_end()

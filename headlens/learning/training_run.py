@@ -26,7 +26,8 @@ from headlens.findings.result_notes import few_example_notes, record_notes
 from headlens.interventions.compacting import save_compacted
 from headlens.learning.loop import Trainer, TrainingData, TrainingState
 from headlens.learning.training_set import TrainingCallbacks
-from headlens.models.loading import LoadedModel, quiet
+from headlens.models.loading import LoadedModel, quiet, tokenizer_of
+from headlens.models.names import training_step
 from headlens.nested_text import parse_json
 from headlens.pages.formatting import number_text
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
@@ -39,6 +40,7 @@ from headlens.tasks.task_examples import record_table
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 MODEL = "model"  # the folder of the checkpoint
+SAVED = "checkpoints/checkpoint-"  # folders of the model after so many updates, as Trainer of transformers names them
 _BEST = "model.safetensors"
 _HASHES = "sha256.json"
 
@@ -293,3 +295,16 @@ def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedToken
         if place.exists():
             shutil.rmtree(place)
         fresh.rename(place)
+
+
+def save_update(run: Run, loaded: LoadedModel, step: int) -> None:
+    """Save a model as it is after so many updates; a process that does not write does nothing."""
+    if run.writes:
+        save_checkpoint(run, loaded.model, tokenizer_of(loaded), f"{SAVED}{step}")
+
+
+def saved_updates(folder: Path) -> list[Path]:
+    """The folders that `save_update` wrote below that of a run, in the order of their steps."""
+    steps = {path: training_step(path.name) for path in folder.glob(f"{SAVED}*")}
+    known = {step: path for path, step in steps.items() if step is not None}
+    return [known[step] for step in sorted(known)]

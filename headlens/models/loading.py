@@ -41,7 +41,7 @@ from headlens.models.checkpoint_weights import MERGE, Read, check_types, read_we
 from headlens.models.given_models import check_weights_at_hand, is_offloaded, is_quantised
 from headlens.models.loading_errors import ADAPTER, explained, without_config
 from headlens.models.model_options import Device, ModelOptions
-from headlens.models.names import short_model_name
+from headlens.models.names import name_and_revision, short_model_name
 from headlens.models.offloading import fetched_weight, offloading
 from headlens.models.tokenizer_loading import follow_file, id_tokenizer, load_tokenizer
 from headlens.models.unembedded_padding import UnembeddedPadding
@@ -240,7 +240,8 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """Loads a model in evaluation mode, with its tokenizer if it has one.
 
     Args:
-        name: a hub id ("google-bert/bert-base-uncased"), a local folder, or "demo"; a model that is `Given` is taken.
+        name: a hub id ("google-bert/bert-base-uncased"), also with a revision ("EleutherAI/pythia-14m@step1000"), a
+            local folder, or "demo"; a model that is `Given` is taken.
         options: device, type, revision and what is allowed.
 
     Raises:
@@ -251,10 +252,10 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         loaded: LoadedModel = name.value
         max_unknown = loaded.max_unknown if options is None else options.max_unknown
         return loaded if max_unknown == loaded.max_unknown else replace(loaded, max_unknown=max_unknown)
-    options = options or ModelOptions()
+    unversioned, options = of_revision(name, options or ModelOptions())
     device = choose_device(options.device)
-    with explained(name, options), quiet():
-        place = str(demo_folder() if name == DEMO else local_or_hub(name))
+    with explained(unversioned, options), quiet():
+        place = str(demo_folder() if name == DEMO else local_or_hub(unversioned))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         files = CheckpointFiles(
             place, options.revision or "main", offline, options.trust_remote_code, options.allow_pickle
@@ -469,6 +470,23 @@ def choose_device(name: Device) -> torch.device:
             f"Use --device cpu, or install a torch build with {name} support.",
         )
     return torch.device(name)
+
+
+def of_revision(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
+    """The name of a model without the revision behind its @, and the options with that revision.
+
+    Raises:
+        ModelError: for a folder with a revision.
+        OptionError: if the options have a revision as well.
+    """
+    before, revision = name_and_revision(name)
+    if revision is None:
+        return name, options
+    if options.revision is not None:
+        raise OptionError(
+            f"{name} names a revision, and so does --model-args revision={options.revision}.", "Leave out one of them."
+        )
+    return before, replace(options, revision=revision)
 
 
 def local_or_hub(name: str) -> str | Path:

@@ -20,7 +20,7 @@ from headlens.errors import CorpusError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.learning.new_models import PREFIX, shape_of
 from headlens.models.checkpoint_files import CheckpointFiles
-from headlens.models.loading import choose_device, load, local_or_hub, quiet
+from headlens.models.loading import choose_device, load, local_or_hub, of_revision, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
 from headlens.models.tokenizer_loading import load_tokenizer
@@ -92,14 +92,14 @@ def planned_model(
     Raises:
         InputError: see `load`, and if the hub cannot be asked for a model that is not here.
     """
-    options = options or ModelOptions()
+    unversioned, options = of_revision(name, options or ModelOptions())
     if name.startswith(PREFIX):
         shape = shape_of(name.removeprefix(PREFIX), vocabulary, longest)
         return PlannedModel(name, _random(shape, options), None, "a new model")
-    if name == DEMO or isinstance(local_or_hub(name), Path):
+    if name == DEMO or (unversioned == name and isinstance(local_or_hub(name), Path)):
         loaded = load(name, options)
         return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself")
-    config, tokenizer = _from_hub(name, options)
+    config, tokenizer = _from_hub(unversioned, options)
     return PlannedModel(name, _random(config, options), tokenizer, "its configuration; weights not fetched")
 
 

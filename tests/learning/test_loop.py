@@ -256,3 +256,46 @@ def test_every_new_row_of_log_or_evaluations_is_told_at_once() -> None:
     told = lambda state: seen.append((state.step, len(state.log), len(state.evaluations)))  # noqa: E731
     Trainer(every, ModelLoss(), lambda _: {"loss": 1.0}, logged=told).fit(model(), Sentences())
     assert seen == [(2, 1, 0), (3, 1, 1), (4, 2, 1), (6, 3, 1), (6, 3, 2)]
+
+
+def test_the_model_is_saved_before_every_few_and_at_the_end(tmp_path: Path) -> None:
+    """As trainings that end there leave it, and the same when the run was interrupted in between."""
+    options = replace(OPTIONS, steps=7, schedule="constant", warmup=0, save_every=3)
+
+    def saved(checkpoint: Folder | None = None) -> dict[int, dict[str, torch.Tensor]]:
+        found: dict[int, dict[str, torch.Tensor]] = {}
+        trained = model()
+
+        def keep(step: int) -> None:
+            found[step] = weights(trained)
+
+        try:
+            Trainer(options, ModelLoss(), checkpoint=checkpoint, save=keep).fit(trained, Sentences())
+        except KeyboardInterrupt:
+            assert checkpoint is not None
+        return found
+
+    whole = saved()
+    assert list(whole) == [0, 3, 6, 7]
+    assert_equal(whole[0], weights(model()))
+    for step in (3, 6, 7):
+        stopped = model()
+        Trainer(replace(options, steps=step, save_every=0), ModelLoss()).fit(stopped, Sentences())
+        assert_equal(whole[step], weights(stopped))
+    before = saved(Folder(tmp_path / "state", stop_after=4))
+    torch.manual_seed(99)
+    after = saved(Folder(tmp_path / "state"))
+    assert (list(before), list(after)) == ([0, 3], [6, 7])
+    for step, tensors in {**before, **after}.items():
+        assert_equal(tensors, whole[step])
+
+
+def test_a_training_that_stops_early_is_saved_there() -> None:
+    options = replace(OPTIONS, steps=9, evaluate_every=1, patience=2, save_every=4)
+    saved: list[int] = []
+    worse = iter(range(1, 10))
+    trainer = Trainer(
+        options, ModelLoss(), lambda _: {"loss": next(worse)}, lambda found: -found["loss"], save=saved.append
+    )
+    assert trainer.fit(model(), Sentences()).step == 3
+    assert saved == [0, 3]

@@ -155,8 +155,18 @@ def test_pruned_heads_of_one_matrix_are_refused_for_that_reason(tmp_path: Path, 
 # --- The commit of a model of the hub
 
 
-@pytest.mark.parametrize("revision", [None, "main", "v1"])
-def test_the_commit_is_that_of_the_cache(bert: Path, monkeypatch: pytest.MonkeyPatch, revision: str | None) -> None:
+@pytest.mark.parametrize(
+    ("name", "option", "revision"),
+    [
+        ("somebody/tiny", None, None),
+        ("somebody/tiny", "main", "main"),
+        ("somebody/tiny", "v1", "v1"),
+        ("somebody/tiny@v1", None, "v1"),
+    ],
+)
+def test_the_commit_is_that_of_the_cache(
+    bert: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str | None, revision: str | None
+) -> None:
     commit = "0123456789abcdef0123456789abcdef01234567"
     hub = bert.parent / "hub"
     repository = hub / "models--somebody--tiny"
@@ -165,8 +175,8 @@ def test_the_commit_is_that_of_the_cache(bert: Path, monkeypatch: pytest.MonkeyP
     (repository / "snapshots").mkdir()
     bert.rename(repository / "snapshots" / commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
-    loaded = load("somebody/tiny", ModelOptions(offline=True, revision=revision))
-    assert loaded.revision == commit
+    loaded = load(name, ModelOptions(offline=True, revision=option))
+    assert (loaded.name, loaded.revision) == (name, commit)
 
 
 def test_a_folder_has_no_commit(bert: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,21 @@ from headlens.learning.loop import Trainer, TrainingState
 from headlens.learning.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
 from headlens.learning.open_training_set import read_examples, read_further, read_text, seen_notes
 from headlens.learning.sweep import notes_once
-from headlens.learning.training_run import MODEL, TaskResult, fit, measure, save_checkpoint, write_log
+from headlens.learning.training_run import (
+    MODEL,
+    SAVED,
+    TaskResult,
+    fit,
+    measure,
+    save_checkpoint,
+    save_update,
+    saved_updates,
+    write_log,
+)
 from headlens.learning.training_set import TaskForward, TaskRows, freeze_unused, task_evaluation
 from headlens.learning.training_text import ParallelText
 from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
+from headlens.models.names import training_step
 from headlens.pages.formatting import number_text
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -64,6 +76,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
     training, offline = request.training, request.model_options.offline
     counts, dev_counts = SourceCounts(), SourceCounts()
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter, mask=request.mask) as run:
+        run.set_aside(f"{SAVED}*")
         with run.reporter.status("reading data"):
             learned, all_counts = request.data.for_training(), (counts, dev_counts)
             task, train, dev = read_examples(learned, request.dev_data, request.dev_share, all_counts, offline=offline)
@@ -84,7 +97,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             network = task.network(loaded.model)
             freeze_unused(network, task_forward, rows.batch((0,), 0))
             evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
-            trainer = Trainer(training, task_forward, evaluate)
+            trainer = Trainer(training, task_forward, evaluate, save=partial(save_update, run, loaded))
             state, saved, notes = fit(
                 run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better
             )
@@ -192,7 +205,7 @@ def _write(
     """Tables, figure, checkpoint and run.json of either kind of training; for the process that writes."""
     assert run.folder is not None
     alphas = alpha_table(loaded)
-    notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas)]
+    notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas), *_saved_note(run.path)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
     write_training(run, state, measured, (model, data), CurveFacts.of(facts), figures=request.figures)
     if alphas is not None:
@@ -210,6 +223,14 @@ def _write(
     }
     run.folder.finish({"models": [record], **facts, "notes": notes + run.warnings})
     return TrainRun(run.path, run.files, state, notes, measured.metrics)
+
+
+def _saved_note(folder: Path) -> list[str]:
+    """Where the model lies as it was during the training; nothing where it was not saved then."""
+    if not (saved := saved_updates(folder)):
+        return []
+    steps = f"updates {training_step(saved[0].name)} to {training_step(saved[-1].name)}"
+    return [f"The model as it was during the training: {counted(len(saved), 'checkpoint')}, {steps}, in checkpoints/."]
 
 
 def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -231,6 +252,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     target = request.corpus_options.target_column or request.corpus_options.target
     translation = Translation.of_target(target, text.bleu_tokenizer)
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter, mask=request.mask) as run:
+        run.set_aside(f"{SAVED}*")
         corpus, dev, summary = read_text(
             run, request.corpus, request.corpus_options, text.dev_share, (request.dev, request.dev_target)
         )
@@ -254,7 +276,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
                 held_out = None if dev is None else text_training.read_data(loaded, dev, text, training.seed)
             evaluate = None if held_out is None else text_training.evaluation(held_out, training.batch_tokens)
             chance = math.nan if held_out is None else text_training.chance_loss(held_out, training.batch_tokens)
-            trainer = Trainer(training, text_training.objective_of(text), evaluate)
+            save = partial(save_update, run, loaded)
+            trainer = Trainer(training, text_training.objective_of(text), evaluate, save=save)
             state, saved, notes = fit(run, trainer, loaded.model, data, chance=chance)
             if isinstance(data, ParallelText) and data.left_out:
                 longest = text_training.block_length(loaded, text.longest)
@@ -306,6 +329,7 @@ class TrainRun:
         return {
             "out": str(self.folder),
             "model": str(self.folder / MODEL),
+            "checkpoints": [str(path) for path in saved_updates(self.folder)],
             "steps": self.state.step,
             "log": self.state.log[-1:],
             "evaluations": self.state.evaluations[-1:],
