@@ -38,12 +38,14 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         without,
     )
     from headlens.analyses.ablate.pruning_strategies import CONTROLS
+    from headlens.analyses.ablate.worth_over_training import worth_by_step
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.findings.verdicts import skill_first, tied
     from headlens.pages.formatting import digits_of
+    from headlens.tables.shared_columns import VERDICTS
 
     tables: Mapping[str, pd.DataFrame] = run.tables
-    screen.say(skill_first(run.notes, findings_of(tables)))
+    screen.say(skill_first(run.notes, findings_of(tables, run.models)))
     intact = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": bounds(e, 4)}
         for facts in run.models
@@ -51,6 +53,11 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     ]
     data = run.models[0]["data"]
     screen.table(f"All heads, {counted(data['examples'], 'example')} of {data['name']}", intact)
+    if by_step := worth_by_step(tables["ablation"], run.models):
+        counts = [{"step": row["step"]} | {v: _known(row[v], ".0f") for v in VERDICTS} for row in by_step]
+        screen.table("Heads by their verdicts, over the training", counts)
+        # Of checkpoints the last is shown in full.
+        tables = {n: t[t["model"] == by_step[-1]["model"]] for n, t in tables.items() if n != "smoothness"}
     for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
         alone, denoises = mode == "keep-only", mode == "denoise"
         chosen = best_alone(group) if alone else most_restored(group, 8) if denoises else most_damage(group, 8)
@@ -133,7 +140,7 @@ def following(run: Any, request: Any) -> str | None:
 
 
 def _known(number: Any, form: str) -> str:
-    """Formats a number; empty where heads were set to 0, so that nothing is smaller."""
+    """Formats a number; empty where it is not known: heads set to 0 make nothing smaller, guesses have no verdicts."""
     import pandas as pd
 
     return "" if pd.isna(number) else format(number, form)

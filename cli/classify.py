@@ -26,6 +26,7 @@ def classify(request: Any, screen: Screen) -> None:
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.overviews import ROLE_SCORE, family_counts
     from headlens.analyses.classify.recipe import run_classify
+    from headlens.analyses.classify.roles_over_training import of_last_checkpoint
     from headlens.analyses.classify.syntax_figure import best_head_name, best_heads, gain
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
@@ -34,8 +35,9 @@ def classify(request: Any, screen: Screen) -> None:
     from headlens.roles.syntax_verdicts import explained_verdicts, verdicts
 
     def show(run: Any) -> None:
-        tables: Mapping[str, pd.DataFrame] = run.tables
-        screen.say(run.findings)
+        # Of checkpoints of one training the last is shown in full.
+        tables: Mapping[str, pd.DataFrame] = of_last_checkpoint(run.tables, run.steps)
+        _show_findings(run, screen)
         heads, least = tables["heads"], request.options.thresholds.min_instances
         even = even_stacks(heads)
         screen.table("Heads by their strongest role", family_counts(heads))
@@ -89,7 +91,7 @@ def classify(request: Any, screen: Screen) -> None:
     # Without a translation the maps would be those of the encoder alone.
     translation = ["--target-text", "Its translation."] * bool((first["stack"] == "cross").any())
     sample = "1 2 3" if request.model_options.tokenizer == "ids" else "A sentence of yours."
-    attend = next_step("attend", request, request.models[0], sample, *translation)
+    attend = next_step("attend", request, request.models[-1 if run.steps else 0], sample, *translation)
     # Relevance is of one model, and of all of a corpus.
     single = len(request.models) == 1 and request.shard is None and request.merge == ()
     relevance = [next_step("relevance", request, request.models[0])] * single
@@ -107,3 +109,12 @@ def _show_probes(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
     if "circuits" in tables:
         screen.table("Heads that copy by their weights", copying_records(tables["circuits"], _MOST_CIRCUITS))
         screen.table("Pairs of heads that compose most", composition_records(tables["composition"], _MOST_CIRCUITS))
+
+
+def _show_findings(run: Any, screen: Screen) -> None:
+    """The findings, and the roles of checkpoints of one training by step."""
+    from headlens.analyses.classify.roles_over_training import roles_by_step
+
+    screen.say(run.findings)
+    if run.steps:
+        screen.table("Heads that hold each role, over the training", roles_by_step(run.tables["heads"], run.steps))

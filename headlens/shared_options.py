@@ -10,14 +10,16 @@ from headlens.option_values import folder, names_or_none
 from headlens.options import CORPUS, MODEL, OUTPUT, STATISTICS, TASK, TRAINING, Option, option
 
 MODEL_NAME = Option("Hugging Face id, local folder, or demo: the bundled MiniLM.", metavar="MODEL", argument=True)
-ONE_OR_TWO_MODELS = Option(
-    "Hugging Face id, folder or 'demo'; two are compared side by side.",
-    metavar="[MODEL] [SECOND]",
+ONE_OR_TWO_OR_STEPS = Option(
+    "Hugging Face id (NAME or NAME@REVISION), folder or 'demo'; two are compared side by side, checkpoints of one "
+    "training shown by step.",
+    metavar="[MODEL]...",
     shown="demo",
     argument=True,
 )
 SEVERAL_MODELS = Option(
-    "Hugging Face id, folder or 'demo'; several are shown side by side.",
+    "Hugging Face id (NAME or NAME@REVISION), folder or 'demo'; several are shown side by side, checkpoints of one "
+    "training by step.",
     metavar="[MODEL]...",
     shown="demo",
     argument=True,

@@ -343,3 +343,16 @@ def annotation_notes(
     if few and counts.arcs:
         notes.append(f"Too few instances for a syntactic role (fewer than {min_instances}): {', '.join(few)}.")
     return notes
+
+
+def notes_of_models(notes: Mapping[str, Sequence[str]], *, once: bool = False) -> list[str]:
+    """The notes of the models of a run; of several models each begins with its name.
+
+    Args:
+        notes: by name of the model.
+        once: whether those that all models have stand once and without a name, as for many checkpoints.
+    """
+    first = dict.fromkeys(next(iter(notes.values()), ()))
+    common = [note for note in first if once and all(note in own for own in notes.values())]
+    named = [f"{name}: {note}" for name, own in notes.items() for note in own if note not in common]
+    return common + named if len(notes) > 1 else [note for own in notes.values() for note in own]

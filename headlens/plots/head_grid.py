@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,6 +85,11 @@ def by_model_and_stack(frame: pd.DataFrame) -> list[StackRows]:
         for model, stack in product(models.drop_duplicates(), STACKS)
         if len(rows := frame[(models == model) & (frame["stack"] == stack)])
     ]
+
+
+def rows_of_models(tables: Mapping[str, pd.DataFrame], models: Collection[str]) -> dict[str, pd.DataFrame]:
+    """The rows of tables that are of some of their models; tables without a column `model` stay as they are."""
+    return {name: t[t["model"].isin(models)] if "model" in t else t for name, t in tables.items()}
 
 
 def float_column(frame: pd.DataFrame, column: str) -> Grid:

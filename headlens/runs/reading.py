@@ -81,8 +81,13 @@ class RecordedRun:
     @property
     def models(self) -> list[str]:
         """Names of the models, as tables have them."""
-        known = [str(m["model"]) for m in map(mapping, _list(self.record.get("models"))) if m.get("model")]
+        known = [str(m["model"]) for m in self.model_facts if m.get("model")]
         return known or [str(self.record.get("model_name") or self.record.get("model") or "unknown")]
+
+    @property
+    def model_facts(self) -> list[Mapping[str, Any]]:
+        """What the run recorded of each of its models."""
+        return [mapping(facts) for facts in _list(self.record.get("models"))]
 
     def heads_removed(self, model: str) -> frozenset[str]:
         """Returns the names of the heads that a model of the run had lost before."""
@@ -97,8 +102,7 @@ class RecordedRun:
         return mapping(self._model_facts(model).get("encoding"))
 
     def _model_facts(self, model: str) -> Mapping[str, Any]:
-        models = map(mapping, _list(self.record.get("models")))
-        return next((facts for facts in models if facts.get("model") == model), {})
+        return next((facts for facts in self.model_facts if facts.get("model") == model), {})
 
     @property
     def pictures(self) -> list[Path]:

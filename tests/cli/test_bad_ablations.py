@@ -253,5 +253,5 @@ def test_an_error_after_hours_keeps_what_was_done(
 def test_labels_of_one_of_two_models(headlens: Headlens) -> None:
     done = headlens("ablate", "one", "two", "--task", "sst2", "--labels", "model=negative,positive")
     assert done.code == 2
-    assert "names the outputs of one model, but two were given" in done.err
+    assert "names the outputs of one model, but several were given" in done.err
     assert "Run them one after the other" in done.err

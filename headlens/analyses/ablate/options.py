@@ -10,10 +10,11 @@ from headlens.analyses.ablate.pruning_strategies import CONTROLS, STRATEGY_ENTRI
 from headlens.attention_masks.mask_options import MaskOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
+from headlens.models.names import in_training_order, steps_of_one_training
 from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
 from headlens.replay.modes import WITH_PAIRS, Mode, ReplacementMode
-from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_MODELS, PREDICTED, SEED, OutputOptions
+from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_OR_STEPS, PREDICTED, SEED, OutputOptions
 from headlens.tasks.task_options import TaskData
 
 STRATEGIES = tuple(STRATEGY_ENTRIES)
@@ -204,7 +205,7 @@ class PruneOptions(Checked):
 class AblateRequest:
     """What `headlens ablate` is asked for."""
 
-    models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_MODELS)
+    models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_OR_STEPS)
     data: TaskData = field(default_factory=TaskData)
     options: AblationOptions = field(default_factory=AblationOptions)
     pruning: PruneOptions = field(default_factory=PruneOptions)
@@ -215,8 +216,12 @@ class AblateRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.models) <= 2:
-            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+        object.__setattr__(self, "models", in_training_order(self.models))
+        if not 1 <= len(self.models) <= 2 and not steps_of_one_training(self.models):
+            raise OptionError(
+                f"{len(self.models)} models were given.",
+                "Give one model, two to compare, or checkpoints of one training, such as RUN/checkpoints/checkpoint-*.",
+            )
         if self.pruning.prune and self.options.mode in ("path", "denoise"):
             raise OptionError(
                 f"--prune ranks heads by their loss when taken out, which --mode {self.options.mode} does not measure.",
@@ -229,10 +234,10 @@ class AblateRequest:
                 "Name others, such as --strategies attribution,random, or leave confirm out.",
             )
         if len(self.models) > 1 and self.predict:
-            raise OptionError("--predict writes the predictions of one model, but two were given.", "Give one.")
+            raise OptionError("--predict writes the predictions of one model, but several were given.", "Give one.")
         if len(self.models) > 1 and any(label.partition("=")[0].strip() == "model" for label in self.data.labels):
             raise OptionError(
-                "--labels model=… names the outputs of one model, but two were given.",
+                "--labels model=… names the outputs of one model, but several were given.",
                 "Run them one after the other: headlens report shows both runs on one page.",
             )
 

@@ -18,6 +18,7 @@ from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, n
 from headlens.analyses.ablate.missed_heads import largest_bound
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
 from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
+from headlens.analyses.ablate.worth_over_training import worth_by_step, worth_sentences
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
@@ -35,10 +36,11 @@ from headlens.findings.verdicts import (
     verdict_cells,
 )
 from headlens.heads import STACKS
+from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.formatting import by_sign, compared_texts, deciding_text, number_text, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
-from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name, rows_of_models
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import NEEDED
 from headlens.tables.same_answers import answer_shares, same_answer_text
@@ -410,16 +412,36 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
     return HeadFacts(series)
 
 
-def findings_of(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def worth_of_checkpoints(runs: Sequence[RecordedRun]) -> PageTable:
+    """The metric with all heads and the number of heads of each verdict, by step of one training."""
+    records = [
+        run_label(run, runs)
+        | {"step": row["step"], "metric": row["metric"], "all heads": number_cell(row["value"])}
+        | {"95 % CI": value_text(row["value"], row["ci_low"], row["ci_high"]), "chance": number_cell(row["chance"])}
+        | {name: "" if math.isnan(row[name]) else row[name] for name in VERDICTS}
+        for run, ablation in tables_of(runs, "ablation")
+        for row in worth_by_step(ablation, run.model_facts)
+    ]
+    about = (
+        "Checkpoints of one training; heads are counted by their verdicts, each head alone, corrected within each "
+        "checkpoint, and not at all where a model is not shown to be better than guessing, or gives one answer."
+    )
+    return page_table("What heads are worth over training", records, about)
+
+
+def findings_of(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]] = ()) -> list[str]:
     """The head that is needed most, how many are needed or not, and how many can be pruned.
 
     A head is not said to be needed where no change is significant.
 
     Args:
         tables: `ablation` and `pruning` as they are written; either may be missing.
+        models: what run.json says of them; of checkpoints of one training the last is told in full.
     """
-    sentences = []
     ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
+    if sentences := worth_sentences(ablation, models):
+        tables = rows_of_models(tables, first_and_last(recorded_steps(models))[1:])
+        ablation = tables["ablation"]
     silent = set[str]()  # models without verdicts
     for (model, mode), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         if mode == DENOISE:

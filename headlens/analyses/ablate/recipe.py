@@ -32,12 +32,14 @@ from headlens.findings.result_notes import (
     cut_translations,
     few_example_notes,
     left_out_notes,
+    notes_of_models,
     record_notes,
     were,
 )
 from headlens.findings.verdicts import has_no_verdicts, tied
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
+from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
 from headlens.replay.direct_path import Receiver, senders
@@ -128,9 +130,12 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
                         )
                     results[label].notes.extend(scoring_notes)
         tables = _stack(results)
-        notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
+        steps = recorded_steps([found.facts for found in results.values()])
+        notes = notes_of_models({name: found.notes for name, found in results.items()}, once=bool(steps))
         if len(results) > 1:
             swept = tables["ablation"][tables["ablation"]["mode"] == request.options.mode]
+            # Of checkpoints of one training the first and the last are compared.
+            swept = swept[swept["model"].isin(first_and_last(steps) or [*results])]
             # Changes of a model that guesses are chance, wherever they stand.
             silent = [name for name, rows in swept.groupby("model", sort=False) if has_no_verdicts(rows)]
             guessing = silent if request.options.mode != "denoise" else []  # which has no verdicts
@@ -148,7 +153,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         facts = [f.facts for f in results.values()]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                drawn = named_after("", ablation_figures(tables), run.mask_name)
+                drawn = named_after("", ablation_figures(tables, facts), run.mask_name)
                 write_results(run.folder, tables, drawn if request.figures else ())
                 arrays = {f"{name}/{key}": array for name, f in results.items() for key, array in f.arrays.items()}
                 # Given a path, numpy would choose the suffix.
@@ -230,6 +235,7 @@ class _Ablated:
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         measured = {name: asdict(e) for name, e in estimates(task, intact, examples.keys, chosen).items()}
         facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": measured}
+        facts["chance"] = {metric: task.chance(intact, metric, label_counts(examples.prepared))}
         if options.confirm is not None:
             facts["screening"] = screening_facts(ablation.table, options.subsets)
             notes += screening_notes(facts["screening"], metric)

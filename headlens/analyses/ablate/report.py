@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.ablate import overviews
+from headlens.analyses.ablate import overviews, worth_over_training
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
 from headlens.findings import layer_smoothness
+from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
 from headlens.plots.curves import FRAMED
+from headlens.plots.head_grid import rows_of_models
 from headlens.plots.style import named_after
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES
 
 
-def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+def ablation_figures(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]] = ()) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
         tables: `ablation`, `smoothness` and `pruning`, as far as there: rows of the CSV files, of one model or several.
+        models: what run.json says of them; of checkpoints of one training the first and the last are drawn, and all
+            of them over the training.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
+    if "ablation" in tables and (steps := recorded_steps(models)):
+        yield worth_over_training.NAME, worth_over_training.worth_over_training(tables["ablation"], models)
+        tables = rows_of_models(tables, first_and_last(steps))
     if "ablation" in tables:
         yield "ablation", ablation_map(tables["ablation"])
         if (beside := side_by_side(tables["ablation"])) is not None:
@@ -39,13 +47,20 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    of_heads = overviews.needed_heads, overviews.restoring_heads, overviews.damage_by_layer, overviews.heads_alone
+    of_heads = (
+        overviews.worth_of_checkpoints,
+        overviews.needed_heads,
+        overviews.restoring_heads,
+        overviews.damage_by_layer,
+        overviews.heads_alone,
+    )
     makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
     compared = overviews.pruning_areas, overviews.compared_rankings
     return [table for make in (*makers, *compared) if (table := make(runs)).rows]
 
 
 CAPTIONS = {
+    worth_over_training.NAME: worth_over_training.CAPTION,
     "ablation": Caption(
         "Without each head",
         "How much the task's metric changes when a single head is removed. Red: the metric is worse without the head; "
@@ -82,11 +97,11 @@ REPORT = CommandReport(
     "ablate",
     tables=TABLES["ablate"],
     needed=("ablation",),
-    figures=lambda run: named_after("", ablation_figures(run.tables), run.mask_name),
+    figures=lambda run: named_after("", ablation_figures(run.tables, run.model_facts), run.mask_name),
     captions=CAPTIONS,
     sources={name: (name,) for name in ("ablation", layer_smoothness.NAME, "pruning")}
-    | dict.fromkeys(("side_by_side", "keep_only"), ("ablation",)),
+    | dict.fromkeys(("side_by_side", "keep_only", worth_over_training.NAME), ("ablation",)),
     overviews=_overviews,
     heads=overviews.ablation_heads,
-    findings=lambda run: overviews.findings_of(run.tables),
+    findings=lambda run: overviews.findings_of(run.tables, run.model_facts),
 )

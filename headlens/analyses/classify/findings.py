@@ -10,8 +10,10 @@ import pandas as pd
 
 from headlens.analyses.classify.circuit_report import circuit_sentences
 from headlens.analyses.classify.probe_report import probe_sentences
+from headlens.analyses.classify.roles_over_training import of_last_checkpoint, steps_first
 from headlens.analyses.classify.syntax_figure import gain
 from headlens.errors import counted
+from headlens.models.names import recorded_steps
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import NONE, families
 from headlens.relevance_propagation.overviews import relevance_findings
@@ -61,19 +63,24 @@ def recorded_findings(run: RecordedRun) -> list[str]:
     """Returns what a run of `headlens classify` found, and its relevance where it was measured."""
     heads = run.tables.get("heads", pd.DataFrame(columns=["model"]))
     few = [model for model in map(str, heads["model"].unique()) if _read_too_little(run, model)]
-    return [*classify_findings(run.tables, few), *relevance_findings(run)]
+    return [*classify_findings(run.tables, few, recorded_steps(run.model_facts)), *relevance_findings(run)]
 
 
-def classify_findings(tables: Mapping[str, pd.DataFrame], few: Collection[str] = ()) -> list[str]:
+def classify_findings(
+    tables: Mapping[str, pd.DataFrame], few: Collection[str] = (), steps: Mapping[str, int] | None = None
+) -> list[str]:
     """Returns up to three sentences per model and stack: the main targets, the best relation, the best other role.
 
     Args:
         tables: `heads`, `syntax` where there were trees, and those of probes where there were any.
         few: models that read too little for roles.
+        steps: of checkpoints of one training by model; how these change is said first, and the last is told in full.
     """
+    findings = steps_first(tables, steps or {})
+    if findings:
+        tables = of_last_checkpoint(tables, steps or {})
     known = (tables.get(name, pd.DataFrame(columns=["model", "stack"])) for name in ("heads", "syntax"))
     heads, syntax = ({part.name: part for part in by_model_and_stack(table)} for table in known)
-    findings = []
     for name in dict.fromkeys([*heads, *syntax]):
         part, relations = heads.get(name), syntax.get(name)
         sentences = [] if relations is None else [_best_relation(relations.rows)]

@@ -10,6 +10,7 @@ from headlens.attention_masks.mask_options import MaskOptions
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
+from headlens.models.names import in_training_order
 from headlens.option_values import names
 from headlens.options import (
     CIRCUITS_PROBE,
@@ -79,6 +80,7 @@ class ClassifyRequest:
             raise OptionError(f"--probes {unknown[0]}: unknown.", f"Choose from {', '.join(known)}.")
         if not self.models:
             raise OptionError("No model was given.", "Give one, or several to compare.")
+        object.__setattr__(self, "models", in_training_order(self.models))
         if self.alignments is not None and self.parser not in ("gold", "none"):
             raise OptionError(
                 f"--alignments and --parser {self.parser}: the parser's words may differ from those that the links "

@@ -6,6 +6,7 @@ Of a model before and after pruning, classified on the same sentences: what went
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
+from headlens.analyses.classify.roles_over_training import roles_by_step
 from headlens.analyses.classify.syntax_figure import FEWEST, best_head_name, best_heads
 from headlens.findings.before_after import pruned_pairs, role_text, roles_present
+from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.formatting import number_text
 from headlens.pages.head_cards import REMOVED
 from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
@@ -56,6 +59,20 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = "How many heads have each role as their strongest; a head that holds several is counted once."
     return page_table("Roles", records, about)
+
+
+def roles_of_checkpoints(runs: Sequence[RecordedRun]) -> PageTable:
+    """How many heads hold each role, and means over heads, by step of one training."""
+    records = [
+        run_label(run, runs) | {**row, **{name: number_cell(row[name]) for name in ("confidence", "entropy")}}
+        for run, heads in tables_of(runs, "heads")
+        for row in roles_by_step(heads, recorded_steps(run.model_facts))
+    ]
+    about = (
+        "Checkpoints of one training: how many heads hold each role (a head that holds several counts for each), and "
+        "the mean over heads of confidence and of entropy, as a share of the largest."
+    )
+    return page_table("Roles over training", records, about)
 
 
 def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -105,7 +122,9 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
 
 def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
     """Cohen's κ of the roles of heads of the same place, of every two models of several runs."""
-    heads = _labelled(runs, "heads", "role")
+    # Of checkpoints of one training the first and the last are compared.
+    compared = [_of_models(run, first_and_last(recorded_steps(run.model_facts))) for run in runs]
+    heads = _labelled(compared, "heads", "role")
     if len(heads):
         heads["role"] = heads["role"].fillna("")  # a file has nothing where there is no role
     agreement = role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
@@ -122,6 +141,14 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
         "not mean that their roles differ."
     )
     return page_table("Agreement of roles", records, about)
+
+
+def _of_models(run: RecordedRun, models: Sequence[str]) -> RecordedRun:
+    """The run with the heads of some of its models alone; of all where none is named."""
+    if not models or "heads" not in run.tables:
+        return run
+    heads = run.tables["heads"]
+    return replace(run, tables={**run.tables, "heads": heads[heads["model"].isin(models)]})
 
 
 def _labelled(runs: Sequence[RecordedRun], name: str, *needed: str) -> pd.DataFrame:
@@ -217,4 +244,4 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Roles before and after pruning", records, about)
 
 
-FIRST = (role_counts, roles_compared, roles_agree, roles_before_after, best_rows, measures)
+FIRST = (roles_of_checkpoints, role_counts, roles_compared, roles_agree, roles_before_after, best_rows, measures)

@@ -71,10 +71,15 @@ def probe_sentences(probes: pd.DataFrame) -> list[str]:
     """
     sentences = []
     for (model, probe), rows in probes.groupby(["model", "probe"], sort=False):
-        held = rows[holds_role(rows)]
-        best = _best(held if len(held) else rows).iloc[0]
-        sentences.append(f"{model}: {_sentence(str(probe), best, len(held), len(rows))}")
+        best, held = best_probed(rows).iloc[0], int(holds_role(rows).sum())
+        sentences.append(f"{model}: {_sentence(str(probe), best, held, len(rows))}")
     return sentences
+
+
+def best_probed(rows: pd.DataFrame) -> pd.DataFrame:
+    """The row of the best head of one model and probe: of those that hold the role, if any do; none of no rows."""
+    held = rows[holds_role(rows)]
+    return _best(held if len(held) else rows).head(1)
 
 
 def _sentence(probe: str, row: Mapping[Any, Any] | pd.Series[Any], held: int, heads: int) -> str:

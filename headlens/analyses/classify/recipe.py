@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from headlens.corpora.sources import ParsedCorpus, ReadableExamples, open_corpus
 from headlens.errors import OptionError
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
+from headlens.findings.result_notes import notes_of_models
 from headlens.maps.sentence_attention import collect_attention, shown_examples
 from headlens.maps.stored_maps import write_maps
 from headlens.models.loading import LoadedModel
+from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
@@ -63,7 +65,7 @@ _NULL_UNDER_MASK = (
 
 @dataclass(frozen=True)
 class ClassifyRun:
-    """What a run gave: the folder, the tables as written, what to know about them."""
+    """What a run gave: the folder, the tables as written, what to know about them, steps of checkpoints by model."""
 
     folder: Path
     files: list[Path]
@@ -71,6 +73,7 @@ class ClassifyRun:
     notes: list[str]
     corpus: CorpusSummary
     findings: list[str]
+    steps: Mapping[str, int] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """Returns the run as JSON values: folder, corpus, number of heads of each role by model, and notes."""
@@ -143,24 +146,29 @@ def run_classify(
                         for m in sentence_attention.sentence_maps(label, sentence=n)
                     ]
             facts.append(model_record(loaded, label) | classified.record())
-        tables, notes = _together(results, options.seed)
+        steps = recorded_steps(facts)
+        tables, notes = _together(results, options.seed, steps)
         tables |= probed.tables
-        source = mask_source(request.mask)
-        notes += [*probed.notes, *run.warnings, *[_NULL_UNDER_MASK] * (source is not None and source.shape[1] > 1)]
-        sentences = classify_findings(tables, [label for label, result in results.items() if result.too_little])
+        notes += [*probed.notes, *run.warnings, *_mask_notes(request)]
+        sentences = classify_findings(tables, [name for name, result in results.items() if result.too_little], steps)
         if run.folder is not None:
             write_results(run.folder, tables, ())
             _write_more(run.folder, maps, probed)
-        measured(ClassifyRun(run.path, run.files, tables, notes, summary, sentences))
+        measured(ClassifyRun(run.path, run.files, tables, notes, summary, sentences, steps))
         if run.folder is not None:
             declarations = [*registered_declarations(), *map(MetricDeclaration.of, options.metrics)]
             if request.figures:
                 with run.reporter.status("drawing figures"):
-                    drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps)
+                    drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps, steps)
                     write_results(run.folder, {}, named_after(summary.name, drawn, run.mask_name))
             metrics = [asdict(declaration) for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
-        return ClassifyRun(run.path, run.files, tables, notes, summary, sentences)
+        return ClassifyRun(run.path, run.files, tables, notes, summary, sentences, steps)
+
+
+def _mask_notes(request: ClassifyRequest) -> list[str]:
+    source = mask_source(request.mask)
+    return [_NULL_UNDER_MASK] * (source is not None and source.shape[1] > 1)
 
 
 def _write_more(folder: RunFolder, maps: Sequence[SentenceMap], probed: ProbedModels) -> None:
@@ -180,20 +188,26 @@ def _relevance(
         return head_relevance(loaded, corpus, request.relevance_options, reading=reading, corpus_pass=corpus_pass)
 
 
-def _together(results: Mapping[str, Classification], seed: int) -> tuple[dict[str, pd.DataFrame], list[str]]:
-    """The tables of all models under each other, and their notes; of several models also how they compare."""
+def _together(
+    results: Mapping[str, Classification], seed: int, steps: Mapping[str, int]
+) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    """The tables of all models under each other, and their notes; of several models also how they compare.
+
+    Of checkpoints of one training, which have `steps`, the first and the last are compared.
+    """
     frames = [result.frames(label) for label, result in results.items()]
     names = dict.fromkeys(name for tables_of_model in frames for name in tables_of_model)
     tables = {
         n: pd.concat([tables_of_model[n] for tables_of_model in frames if n in tables_of_model], ignore_index=True)
         for n in names
     }
-    notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
+    notes = notes_of_models({name: result.notes for name, result in results.items()}, once=bool(steps))
     if len(results) > 1:
-        agreement = role_agreement(tables["heads"])
+        heads = tables["heads"][tables["heads"]["model"].isin(first_and_last(steps) or [*results])]
+        agreement = role_agreement(heads)
         # Of models of different shapes there is none.
         tables |= {"agreement": agreement} if len(agreement) else {}
-        tables[SMOOTHNESS] = smoothness_table(tables["heads"], _CONFIDENCE, seed)
+        tables[SMOOTHNESS] = smoothness_table(heads, _CONFIDENCE, seed)
         notes += [*agreement_notes(agreement), *smoothness_notes(tables[SMOOTHNESS])]
     return tables, notes
 

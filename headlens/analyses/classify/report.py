@@ -8,7 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.classify import overviews, position_figure, similarity_figure, syntax_figure
+from headlens.analyses.classify import (
+    overviews,
+    position_figure,
+    roles_over_training,
+    similarity_figure,
+    syntax_figure,
+)
 from headlens.analyses.classify.circuit_report import (
     CIRCUIT_CAPTIONS,
     CIRCUIT_SOURCES,
@@ -29,12 +35,13 @@ from headlens.analyses.classify.rare_word_figure import rare_word_figures
 from headlens.analyses.classify.role_map import function_map, relevance_roles
 from headlens.findings import layer_smoothness
 from headlens.maps.stored_maps import read_maps
+from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.attention_page import AttentionView
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import share_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords, SentenceMap
 from headlens.pages.page_tables import PageTable
-from headlens.plots.head_grid import float_column
+from headlens.plots.head_grid import float_column, rows_of_models
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.plots.style import named_after
 from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTIONS
@@ -120,6 +127,7 @@ def classify_figures(
     min_instances: int = syntax_figure.FEWEST,
     declarations: Sequence[MetricDeclaration] | None = None,
     maps: Sequence[SentenceMap] = (),
+    steps: Mapping[str, int] | None = None,
 ) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
@@ -129,10 +137,25 @@ def classify_figures(
         min_instances: relations with fewer instances are marked.
         declarations: of the metrics that have a heatmap; None for those that are registered.
         maps: attention on some sentences that the run keeps.
+        steps: of checkpoints of one training, by model; all but the figure over the training are of the first and
+            the last of them.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
+    if steps:
+        yield from _by_step(tables, steps)
+        tables = rows_of_models(tables, first_and_last(steps))
+    yield from _of_models(tables, min_instances, declarations, maps)
+
+
+def _of_models(
+    tables: Mapping[str, pd.DataFrame],
+    min_instances: int,
+    declarations: Sequence[MetricDeclaration] | None,
+    maps: Sequence[SentenceMap],
+) -> Figures:
+    """The figures in which models stand side by side."""
     heads = tables.get("heads", pd.DataFrame())
     even = even_stacks(heads)
     if len(heads):
@@ -166,6 +189,12 @@ def classify_figures(
     yield from relevance_figures(tables)
 
 
+def _by_step(tables: Mapping[str, pd.DataFrame], steps: Mapping[str, int]) -> Figures:
+    if "heads" in tables:
+        figure = roles_over_training.roles_over_training(tables["heads"], steps, tables.get("probes"))
+        yield roles_over_training.NAME, figure
+
+
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     makers = (
         *overviews.FIRST,
@@ -189,7 +218,11 @@ def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
         report,
         tables={**report.tables, "heads": replace(heads, columns=(*measured_columns(declarations), *heads.columns))},
         captions={**report.captions, **{metric.name: Caption(metric.heading, metric.caption) for metric in drawn}},
-        sources={**report.sources, **{metric.name: ("heads",) for metric in drawn}},
+        sources={
+            **report.sources,
+            **{metric.name: ("heads",) for metric in drawn},
+            roles_over_training.NAME: ("heads", *["probes"] * ("probes" in run.tables)),
+        },
         columns={
             **{column.name: "" for column in measured_columns(declarations)},
             **{name: figure for figure, column in panels for name in column.names},
@@ -216,6 +249,7 @@ _CAPTIONS = {
         "head. Spearman's correlation, within layers, is near 1 where confident heads are the relevant ones. Triangles "
         "mark values beyond the axis.",
     ),
+    roles_over_training.NAME: roles_over_training.CAPTION,
     "functions": Caption(
         "Roles of attention heads",
         "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
@@ -297,7 +331,13 @@ REPORT = CommandReport(
     needed=("heads", "positions"),
     figures=lambda run: named_after(
         run.corpus_name,
-        classify_figures(run.tables, overviews.fewest(run), declarations_of(run), read_maps(run, str)),
+        classify_figures(
+            run.tables,
+            overviews.fewest(run),
+            declarations_of(run),
+            read_maps(run, str),
+            recorded_steps(run.model_facts),
+        ),
         run.mask_name,
     ),
     captions=_CAPTIONS,
@@ -309,6 +349,7 @@ REPORT = CommandReport(
         "rare_words": ("heads",),
         "probes": ("probes",),
         **CIRCUIT_SOURCES,
+        roles_over_training.NAME: ("heads",),
         "similarity": ("similarity", "heads"),
         layer_smoothness.NAME: (layer_smoothness.NAME,),
         **RELEVANCE_SOURCES,
