@@ -277,7 +277,7 @@ def loses_significantly(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     known, needed = float_column(rows, "p_holm"), (rows["verdict"] == NEEDED).to_numpy(bool)
     lower = rows["metric"].isin(LOWER_IS_BETTER).to_numpy(bool)
     worse = np.where(lower, 1, -1) * float_column(rows, "delta") > 0
-    return np.where(np.isfinite(known), worse & (known < LEVEL), needed)
+    return needed | (worse & (known < LEVEL))
 
 
 def tied(alike: float, what: str = "heads", near: int = 0) -> str:

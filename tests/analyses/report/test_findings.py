@@ -122,7 +122,7 @@ def test_what_is_read_in_the_place_of_a_head_is_named(mode: str, words: str) -> 
     texts = [of("ablate", ablation=table)[0] for table in (rows, unsure, better, silent, same)]
     assert all("without" not in text.lower().replace("without reading", "") for text in texts)
     assert all(words in text or words[0].upper() + words[1:] in text for text in (*texts[:3], texts[4]))
-    assert texts[3].endswith(" when replaced alone.")
+    assert texts[3].endswith(" when replaced alone (to the worse).")
     assert " All heads on the changed texts: accuracy 0.500." in texts[0]
 
 
