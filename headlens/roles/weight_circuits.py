@@ -45,7 +45,7 @@ from headlens.weights.head_matrices import HeadMatrices, head_matrices
 
 FREQUENT, TEXTS = 1000, 5000  # tokens that are copied or not, and texts of the corpus in which they are counted
 DIRECTIONS, NEAREST, EARLIER = 3, 6, 5  # of a matrix, tokens of each, earlier heads of each head
-_DRAWS, _SURE, _FEWEST = 100, 0.95, 2
+DRAWS, _SURE, _FEWEST = 100, 0.95, 2
 # What no text contains.
 _UNUSED = re.compile(r"[\[<]\|?(unused|extra_id|reserved|0x|pad|dummy)", re.IGNORECASE)
 
@@ -68,12 +68,12 @@ class Vocabulary:
 
     @cached_property
     def copied(self) -> Tensor | None:
-        """W_U W_E, (d, d of keys)."""
+        """The product W_U W_E over all tokens, (d, d of keys)."""
         return _gram(self.target, self.source)
 
     @cached_property
     def matched(self) -> Tensor | None:
-        """W_E' W_E of keys and queries, (d of keys, d)."""
+        """The product W_E' W_E of what keys and queries are made from, (d of keys, d)."""
         return _gram(self.source, self.queries)
 
     @cached_property
@@ -106,11 +106,11 @@ def check_circuits(loaded: LoadedModel) -> None:
     """
     tokenizer_of(loaded)
     for site in _sites(loaded.model):
-        head_matrices(loaded.model, site)
+        head_matrices(loaded.model, site.module, site.n_heads)
 
 
 def measure_circuits(
-    loaded: LoadedModel, corpus: Iterable[Example], *, seed: int = 0
+    loaded: LoadedModel, corpus: Iterable[Example], *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[dict[str, pd.DataFrame], list[str]]:
     """Measures what the weights of all heads of a model do.
 
@@ -118,7 +118,8 @@ def measure_circuits(
         loaded: the model with its tokenizer.
         corpus: where tokens are counted, of which the most frequent are the ones that are copied or not; the model does
             not read it.
-        seed: of random heads.
+        draws: random heads that scores are compared with.
+        seed: of these.
 
     Returns:
         The tables of `headlens.tables.circuit_tables` without the model, by name, and notes.
@@ -130,15 +131,15 @@ def measure_circuits(
     readable = readable_ids(tokenizer)
     frequent = _frequent(tokenizer, corpus, set(readable))
     with torch.no_grad():
-        norms = find_norms(model, sites, readable[:4])
+        norms = find_norms(model, {site.module: site.layer_list for site in sites}, readable[:4])
         modules: dict[str, HeadMatrices] = {}
         for site in sites:
             if site.module not in modules:
-                found = head_matrices(model, site)
+                found = head_matrices(model, site.module, site.n_heads)
                 modules[site.module] = norms.folded(site.module, model.get_submodule(site.module), found)
-        first = {site.stack: modules[site.module] for site in reversed(sites)}
+        first = {site.stack: modules[site.module] for site in sites}
         vocabularies = {stack: _vocabulary(model, stack, norms, own, readable) for stack, own in first.items()}
-        bounds = {stack: _bounds(own, vocabularies[stack], seed) for stack, own in first.items()}
+        bounds = {stack: _bounds(own, vocabularies[stack], draws, seed) for stack, own in first.items()}
         heads, directions = list[dict[str, Any]](), list[dict[str, Any]]()
         for name, matrices in modules.items():
             own = [site for site in sites if site.module == name]
@@ -224,21 +225,21 @@ def _measures(
     found = {name: np.full(len(matrices.query), bounds.get(name, np.nan)) for name in HEAD_CIRCUITS.names[4:]}
     source, target = vocabulary.source, vocabulary.target
     if vocabulary.copied is not None and source is not None and target is not None:
-        found["copying"] = positive_shares(matrices.output @ vocabulary.copied @ matrices.value)
+        found["copying"] = eigenvalue_shares(matrices.output @ vocabulary.copied @ matrices.value)
         found["copying_top"] = own_first(source[frequent] @ matrices.value, matrices.output @ target[frequent].T)
     if vocabulary.matched is not None:
-        found["matching"] = positive_shares(matrices.key.transpose(1, 2) @ vocabulary.matched @ matrices.query)
+        found["matching"] = eigenvalue_shares(matrices.key.transpose(1, 2) @ vocabulary.matched @ matrices.query)
     return found
 
 
-def _bounds(matrices: HeadMatrices, vocabulary: Vocabulary, seed: int) -> dict[str, float]:
+def _bounds(matrices: HeadMatrices, vocabulary: Vocabulary, draws: int, seed: int) -> dict[str, float]:
     """Below which the magnitudes of scores of heads with Gaussian weights are in 95 % of draws, by column."""
     generator = torch.Generator().manual_seed(seed)
 
     def bound(outward: Tensor, gram: Tensor, inward: Tensor) -> float:
-        shapes = ((_DRAWS, *part.shape[1:]) for part in (outward, inward))
+        shapes = ((draws, *part.shape[1:]) for part in (outward, inward))
         first, last = (torch.randn(shape, generator=generator, dtype=gram.dtype).to(gram.device) for shape in shapes)
-        return float(np.quantile(np.abs(positive_shares(first @ gram @ last)), _SURE))
+        return float(np.quantile(np.abs(eigenvalue_shares(first @ gram @ last)), _SURE))
 
     grams = {"copying": vocabulary.copied, "matching": vocabulary.matched}
     parts = {"copying": (matrices.output, matrices.value), "matching": (matrices.key.transpose(1, 2), matrices.query)}
@@ -249,7 +250,7 @@ def _bounds(matrices: HeadMatrices, vocabulary: Vocabulary, seed: int) -> dict[s
     }
 
 
-def positive_shares(small: Tensor) -> npt.NDArray[np.float64]:
+def eigenvalue_shares(small: Tensor) -> npt.NDArray[np.float64]:
     """Sums of eigenvalues over the sums of their magnitudes, of matrices (heads, k, k); NaN where all are 0."""
     values = np.linalg.eigvals(small.double().cpu().numpy())
     magnitudes = np.abs(values).sum(axis=-1)

@@ -7,7 +7,7 @@ that is on the stream itself, as between the layers of BERT, is part of no matri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.sites import Site
 from headlens.weights.head_matrices import HeadMatrices, inward_layers
 from headlens.weights.head_slicing import output_projection
 
@@ -84,18 +83,18 @@ class NormPlaces:
         return _behind(self.last, weight.T).T
 
 
-def find_norms(model: PreTrainedModel, sites: Sequence[Site], tokens: Sequence[int]) -> NormPlaces:
+def find_norms(model: PreTrainedModel, lists: Mapping[str, str], tokens: Sequence[int]) -> NormPlaces:
     """Runs a model on a few tokens to see which numbers go from a norm straight into heads, or from heads into a norm.
 
     Args:
         model: an encoder, decoder or encoder-decoder of text.
-        sites: where its heads are.
+        lists: of its attention modules by name the lists of layers that they are in.
         tokens: that it knows; which ones makes no difference.
     """
-    events = _events(model, sites, tokens)
+    events = _events(model, lists, tokens)
     gave = {event.gave.data_ptr(): event.name for event in events if event.kind == "norm"}
-    lists = tuple(f"{site.layer_list}." for site in sites if site.layer_list)
-    outside = {name for name in gave.values() if not name.startswith(lists)}
+    within = tuple(f"{name}." for name in lists.values() if name)
+    outside = {name for name in gave.values() if not name.startswith(within)}
     places = NormPlaces()
     for number, event in enumerate(events):
         if event.kind != "output":
@@ -118,7 +117,7 @@ def find_norms(model: PreTrainedModel, sites: Sequence[Site], tokens: Sequence[i
     return replace(places, last=model.get_submodule(last)) if places.beside and last is not None else places
 
 
-def _events(model: PreTrainedModel, sites: Sequence[Site], tokens: Sequence[int]) -> list[_Event]:
+def _events(model: PreTrainedModel, modules: Iterable[str], tokens: Sequence[int]) -> list[_Event]:
     """What norms and the layers of attention modules read and gave, in order; none of it is freed before the end."""
     events: list[_Event] = []
 
@@ -134,7 +133,7 @@ def _events(model: PreTrainedModel, sites: Sequence[Site], tokens: Sequence[int]
         for name, module in model.named_modules():
             if "norm" in type(module).__name__.lower() and not any(module.children()):
                 watch(module, "norm", name)
-        for name in dict.fromkeys(site.module for site in sites):
+        for name in modules:
             layers = inward_layers(model.get_submodule(name))
             watch(layers[0], "queries", name)
             watch(layers[-1], "keys", name)
@@ -142,7 +141,7 @@ def _events(model: PreTrainedModel, sites: Sequence[Site], tokens: Sequence[int]
         inputs: dict[str, Any] = {"input_ids": torch.tensor([list(tokens)], device=model.device)}
         if model.config.is_encoder_decoder:
             inputs["decoder_input_ids"] = inputs["input_ids"]
-        model(**inputs, **({"use_cache": False} if any(site.stack == "decoder" for site in sites) else {}))
+        model(**inputs)
     return events
 
 

@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.sites import Site
 from headlens.errors import UnsupportedModelError
 from headlens.weights.head_slicing import FUSED, SEPARATE, Matrix, output_weight, plain_layer
 
@@ -53,20 +52,25 @@ def inward_layers(module: nn.Module) -> tuple[Matrix, ...]:
     return () if layer is None else (layer,)
 
 
-def head_matrices(model: nn.Module, site: Site) -> HeadMatrices:
-    """The matrices of the heads of a site, in single precision at least.
+def head_matrices(model: nn.Module, name: str, n_heads: int) -> HeadMatrices:
+    """The matrices of the heads of an attention module, in single precision at least.
+
+    Args:
+        model: the model that holds the module.
+        name: name of the module.
+        n_heads: how many heads it has.
 
     Raises:
         UnsupportedModelError: if it is not known where they are, or their weights are not at hand (quantised).
     """
-    module = model.get_submodule(site.module)
-    layers, n_heads = inward_layers(module), site.n_heads
+    module = model.get_submodule(name)
+    layers = inward_layers(module)
     if not layers or any(p.is_meta for layer in layers for p in layer.parameters()):
         raise UnsupportedModelError(
-            f"headlens finds no plain layers of queries, keys and values in {site.module} ({type(module).__name__}).",
+            f"headlens finds no plain layers of queries, keys and values in {name} ({type(module).__name__}).",
             "Leave out --probes circuits, which reads the weights of single heads.",
         )
-    output = _exact(output_weight(model, site.module))  # (d, heads x v)
+    output = _exact(output_weight(model, name))  # (d, heads x v)
     size = output.shape[1] // n_heads
     weights = [_exact(layer.weight.T if isinstance(layer, nn.Linear) else layer.weight) for layer in layers]
     if len(weights) == 1:

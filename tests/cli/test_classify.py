@@ -21,6 +21,7 @@ from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.errors import OptionError
 from headlens.runs.reading import read_recorded
+from headlens.tables.circuit_tables import CIRCUITS
 from headlens.tables.classify_tables import PROBES
 
 HEADS = [
@@ -284,6 +285,29 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
     assert "t: none of 2 heads holds the role induction on prompts made for it; nearest is decoder.0." in said
     assert "Best heads of each probe, on prompts made for it" in said
     assert "holds: whether both are above their controls by 0.1, and significantly so" in said
+
+
+@pytest.mark.figures(blank=True)
+def test_probes_of_weights(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("classify", tiny_bert, "--limit", 30, "--probes", "circuits", "--out", "run")
+    assert done.code == 0, done.err
+    for schema in CIRCUITS:
+        rows = pd.read_csv(f"run/{schema.name}.csv")
+        assert rows.columns.tolist() == schema.names
+        assert set(rows["model"]) == {"tiny-bert"}
+    assert {"copying", "composition"} <= {path.stem for path in Path("run/figures").glob("*.png")}
+    assert not Path("run/probes.csv").exists()
+    said = " ".join(done.out.split())
+    for words in ("weights more than 95 % of random heads", "Pairs of heads that compose most", "Circuits: "):
+        assert words in said
+    assert headlens("report", "run", "--out", "page").code == 0
+    page = Path("page/report.html").read_text(encoding="utf-8")
+    for words in (
+        "Composition between layers",
+        "Heads that copy by their weights",
+        "Leading directions of its weights",
+    ):
+        assert words in page
 
 
 def test_a_probe_that_is_none_is_refused_before_the_model_is_read(headlens: Headlens) -> None:

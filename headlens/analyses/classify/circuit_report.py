@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headlens.errors import counted
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, Figures
 from headlens.pages.head_cards import HeadSeries, HeadWords
@@ -130,14 +129,15 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     for (model, _), rows in known.groupby(["model", "stack"], sort=False):
         best = _largest(rows, "copying", 1).iloc[0]
         copying = int((float_column(rows, "copying") > float_column(rows, "copying_random")).sum())
+        words = "heads copies by its weights" if copying == 1 else "heads copy by their weights"
         sentences.append(
-            f"{model}: by their weights, {copying} of {counted(len(rows), 'head')} raise what they attend to more than "
-            f"95 % of random heads (score above {best['copying_random']:.2f}; 5 % of heads would by chance). The "
-            f"largest score is that of {head_name(best)}, {best['copying']:.2f}; of frequent tokens it raises "
-            f"{best['copying_top']:.0%} most."
+            f"{model}: {copying} of {len(rows)} {words} more than 95 % of random heads (score above "
+            f"{best['copying_random']:.2f}; one in twenty would by chance). The largest score is that of "
+            f"{head_name(best)}, {best['copying']:.2f}; it raises the logit of the token itself most for "
+            f"{best['copying_top']:.0%} of frequent tokens."
         )
     pairs = tables.get(COMPOSITION.name, pd.DataFrame(columns=COMPOSITION.names))
-    for model, rows in pairs.groupby("model", sort=False):
+    for (model, *_), rows in pairs.groupby(["model"], sort=False):
         best = _largest(rows, "composition", 1).iloc[0]
         what: str = COMPOSITION_KINDS[str(best["kind"])]
         value, random = float(best["composition"]), float(best["random"])
@@ -165,8 +165,8 @@ def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "Heads that copy by their weights",
             copying,
             f"The {_BEST} heads of every model with the largest copying score, which of 95 % of heads with random "
-            "weights is no larger than the number behind it; own token first: of frequent tokens, how often the "
-            "token's own logit is raised the most among them; matching: whether queries look for their own token.",
+            "weights is no larger than the number behind it; own token first: how often the logit of a frequent token "
+            "itself is raised the most among theirs; matching: whether queries look for their own token.",
         ),
         page_table(
             "Pairs of heads that compose most",

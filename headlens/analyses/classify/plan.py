@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headlens.analyses.classify.options import ClassifyRequest
+from headlens.options import CIRCUITS_PROBE
 from headlens.planning.plan import RELEVANCE, Plan, Planner, Work
 from headlens.runs.corpus_pass import parse_shard, part_folders
 from headlens.runs.progress import Reporter
@@ -34,6 +35,8 @@ def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
         planner.add(work)
     if request.options.stability:
         planner.notes.append(f"The {request.options.stability} draws of --stability are not in the estimate.")
+    if CIRCUITS_PROBE in request.probes:
+        planner.notes.append("What --probes circuits multiplies is not in the estimate.")
     planner.parsing(request.parser)
     return planner.plan()
 
