@@ -26,9 +26,9 @@ from headlens.roles.weight_circuits import (
     EARLIER,
     check_circuits,
     compositions,
+    eigenvalue_shares,
     measure_circuits,
     own_first,
-    eigenvalue_shares,
     readable_ids,
     singular_directions,
 )

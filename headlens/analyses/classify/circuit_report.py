@@ -220,18 +220,21 @@ def circuit_series(tables: Mapping[str, pd.DataFrame]) -> list[HeadSeries]:
 
 
 def circuit_words(tables: Mapping[str, pd.DataFrame]) -> list[HeadWords]:
-    """The leading directions of every head, in words of its card."""
+    """The leading direction of each matrix of every head, in words of its card; the others are in the table."""
     if "circuit_directions" not in tables:
         return []
     rows = tables["circuit_directions"].fillna("")
+    rows = rows[float_column(rows, "direction") == 0]
     reads = {"OV": ("attends to", "writes"), "QK": ("queries", "keys")}
     texts = []
     for row in rows.to_dict("records"):
-        before, after = reads.get(row["circuit"], ("from", "to"))
-        name, share = f"{row['circuit']} {row['direction']}{row['sign']}", float(row["share"])
-        texts.append(f"{name} ({share:.0%}): {before} {row['from_tokens']} → {after} {row['to_tokens']}")
+        before, after = reads[row["circuit"]]
+        share = f"{float(row['share']):.0%} of all"
+        texts.append(
+            f"{row['circuit']} {row['sign']} ({share}): {before} {row['from_tokens']} → {after} {row['to_tokens']}"
+        )
     return [
-        HeadWords("Leading directions of its weights, and the tokens nearest to them", rows[_KEYS].assign(text=texts))
+        HeadWords("Leading directions of its weights, with the tokens nearest to them", rows[_KEYS].assign(text=texts))
     ]
 
 

@@ -126,10 +126,12 @@ def test_cards_have_scores_and_directions() -> None:
     assert (copying.value, matching.value) == ("copying", "matching")
     assert copying.diverging
     assert [s.key for s in circuit_series({"circuits": circuits().assign(copying=np.nan)})] == ["matching"]
-    (words,) = circuit_words({"circuit_directions": directions()})
+    table = pd.concat([directions(), directions().assign(direction=1)], ignore_index=True)
+    (words,) = circuit_words({"circuit_directions": table})
+    assert len(words.rows) == 4
     assert words.rows["text"].tolist()[:3] == [
-        "OV 0+ (25%): attends to a b → writes c <d>",
-        "OV 0- (25%): attends to a b → writes c <d>",
-        "QK 0+ (25%): queries a b → keys c <d>",
+        "OV + (25% of all): attends to a b → writes c <d>",
+        "OV - (25% of all): attends to a b → writes c <d>",
+        "QK + (25% of all): queries a b → keys c <d>",
     ]
     assert circuit_series({}) == circuit_words({}) == []
