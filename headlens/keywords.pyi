@@ -154,6 +154,7 @@ class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, 
     strategies: Texts | None
     beam: Whole | None
     orders: Whole | None
+    interactions: Whole | None
     rank_split: str | Number | None
     relevance: Place | None
     predict: Texts | None

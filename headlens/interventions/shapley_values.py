@@ -1,8 +1,13 @@
-"""Shapley values of heads: what a head adds to a task, on average over the orders in which all heads are taken out."""
+"""Shapley values of heads: what a head adds to a task, on average over the orders in which all heads are taken out.
+
+And interactions of pairs: how much more two heads add together than apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -56,23 +61,8 @@ def shapley_values(
     Returns:
         (examples, players), in the unit of the loss.
     """
-    gates, found = _RowGates(), np.zeros((len(rows), len(players)))
-    layers = list(dict.fromkeys(head[:2] for head in players))
-    owner = np.repeat(np.arange(len(rows)), rows)
-    with AttentionSession(model, edits=[gates]) as session, torch.inference_mode():
-        sites = {(s.stack, s.layer): s for s in session.sites}
-
-        def loss_without(gone: npt.NDArray[np.bool_]) -> Floats:
-            """Of each example, given which players are gone from it, (examples, players)."""
-            for layer in layers:
-                heads = sites[layer].heads
-                kept = np.ones((len(rows), len(heads)))
-                for number, head in enumerate(players):
-                    if head[:2] == layer:
-                        kept[:, heads.index(head)] = ~gone[:, number]
-                gates.values[layer] = torch.from_numpy(kept[owner])
-            return losses(model(**inputs)).double().cpu().numpy()
-
+    found = np.zeros((len(rows), len(players)))
+    with _coalitions(model, inputs, losses, rows, players) as loss_without:
         everybody = np.zeros((len(rows), len(players)), bool)
         full, empty = loss_without(everybody), loss_without(~everybody)
         for direction in (1, -1):
@@ -84,3 +74,81 @@ def shapley_values(
                 found[np.arange(len(rows)), going] += (after - before) / 2
                 before = after
     return found
+
+
+def interaction_samples(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Any],
+    losses: Callable[[Any], Tensor],
+    coalitions: npt.NDArray[np.bool_],
+    players: Sequence[Head],
+    pair: tuple[int, int],
+    rows: Sequence[int] | None = None,
+) -> Floats:
+    """How much more two players are worth together than apart, for each example in a coalition of its own.
+
+    In the game of `shapley_values` this is v(T ∪ ij) - v(T ∪ i) - v(T ∪ j) + v(T). Its mean over the coalitions that
+    `random_coalitions` draws is the Shapley interaction index (Grabisch and Roubens 1999): by how much the Shapley
+    value of one player is larger where the other one always is there than where it is gone. Below 0, each stands in for
+    the other; above 0, each needs the other.
+
+    Args:
+        model: in evaluation mode.
+        inputs: of a batch.
+        losses: of the model's outputs, (examples,).
+        coalitions: which others are there, (examples, players); what it says of the pair does not count.
+        players: all heads that the model uses in this batch.
+        pair: the numbers of the two players.
+        rows: how many rows of the batch each example has; None for one.
+
+    Returns:
+        (examples,), in the unit of the loss.
+    """
+    found = np.zeros(len(coalitions))
+    with _coalitions(model, inputs, losses, rows or [1] * len(coalitions), players) as loss_without:
+        for first, second in product((False, True), repeat=2):
+            gone = ~coalitions
+            gone[:, pair] = not first, not second
+            found -= (1 if first == second else -1) * loss_without(gone)
+    return found
+
+
+def random_coalitions(rng: np.random.Generator, players: int, pair: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Draws others than a pair that are there, and those that are not: (2, players); the pair itself is in neither.
+
+    Their number is uniform, and so is which they are: those before the pair in a random order in which it is one
+    player. The second coalition is that of the reversed order.
+    """
+    others = rng.permutation([number for number in range(players) if number not in pair])
+    size = rng.integers(len(others) + 1)
+    there = np.zeros((2, players), bool)
+    there[0, others[:size]] = there[1, others[size:]] = True
+    return there
+
+
+@contextmanager
+def _coalitions(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Any],
+    losses: Callable[[Any], Tensor],
+    rows: Sequence[int],
+    players: Sequence[Head],
+) -> Iterator[Callable[[npt.NDArray[np.bool_]], Floats]]:
+    """Gives the loss of each example inside `with`, given which players are gone from it, (examples, players)."""
+    gates = _RowGates()
+    layers = list(dict.fromkeys(head[:2] for head in players))
+    owner = np.repeat(np.arange(len(rows)), rows)
+    with AttentionSession(model, edits=[gates]) as session, torch.inference_mode():
+        sites = {(s.stack, s.layer): s for s in session.sites}
+
+        def loss_without(gone: npt.NDArray[np.bool_]) -> Floats:
+            for layer in layers:
+                heads = sites[layer].heads
+                kept = np.ones((len(rows), len(heads)))
+                for number, head in enumerate(players):
+                    if head[:2] == layer:
+                        kept[:, heads.index(head)] = ~gone[:, number]
+                gates.values[layer] = torch.from_numpy(kept[owner])
+            return losses(model(**inputs)).double().cpu().numpy()
+
+        yield loss_without

@@ -7,6 +7,11 @@ from headlens.tables.classify_tables import SMOOTHNESS
 from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, truth, word
 
 _HEADS = "heads"
+_OTHER = {
+    "stack": "Which attention the other head belongs to.",
+    "layer": "Number of its layer, from 0.",
+    "head": "Number of the other head in its layer, from 0.",
+}
 _DELTA, *_, _P_VALUE = shared.paired_difference("The metric without the head minus that with all heads")
 
 ABLATION = TableSchema(
@@ -115,6 +120,34 @@ RANKINGS = TableSchema(
         count("n", "How many examples the scores are from.", "examples"),
     ),
     ("model", "strategy", "stack", "layer", "head"),
+)
+INTERACTIONS = TableSchema(
+    "interactions",
+    "A pair of heads, of those with the largest Shapley values, and how they interact; with `--strategy-args "
+    "interactions=N`.",
+    (
+        shared.MODEL,
+        *shared.HEAD_KEYS,
+        *(column.but(_OTHER[column.name], name=f"other_{column.name}") for column in shared.HEAD_KEYS),
+        number(
+            "interaction",
+            "Shapley interaction index of the pair for minus the loss (Grabisch and Roubens 1999): by how much the "
+            "Shapley value of one is larger where the other always is there than where it is gone. Below 0, each "
+            "stands in for the other; above 0, each needs the other.",
+            "of the loss",
+        ),
+        number("se", "Its standard error, over examples.", "of the loss"),
+        number(
+            "p_value",
+            "Two-sided p-value of the hypothesis that it is 0 (t-test over examples), not corrected for multiple "
+            "tests; empty for fewer than ten independent ones.",
+        ),
+        shared.P_HOLM.but("`p_value` corrected for the pairs of the model (Holm 1979)."),
+        number("value", "Shapley value of the head.", "of the loss"),
+        number("other_value", "Shapley value of the other head.", "of the loss"),
+        count("n", "How many examples it is from.", "examples"),
+    ),
+    ("model", "stack", "layer", "head", "other_stack", "other_layer", "other_head"),
 )
 AGREEMENT_OF_RANKINGS = TableSchema(
     "ranking_agreement",
@@ -240,4 +273,4 @@ EXAMPLES = TableSchema(
         ),
     ),
 )
-ABLATE = (ABLATION, EXAMPLES, SMOOTHNESS, PRUNING, RANKINGS, AGREEMENT_OF_RANKINGS, PRUNING_AREAS)
+ABLATE = (ABLATION, EXAMPLES, SMOOTHNESS, PRUNING, RANKINGS, AGREEMENT_OF_RANKINGS, PRUNING_AREAS, INTERACTIONS)

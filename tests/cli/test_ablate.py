@@ -256,6 +256,27 @@ def test_heads_of_two_models_are_screened(run: Callable[..., Any], made: Any) ->
     assert Path("run/smoothness.csv").exists()
 
 
+@pytest.mark.figures(blank=True)
+def test_pairs_of_heads_interact(run: Callable[..., Any], headlens: Headlens, judge: str) -> None:
+    arguments = ("--prune", 1, "--strategies", "shapley", "--strategy-args", "interactions=3")
+    done = run(*arguments, "--limit", 24)
+    assert done.code == 0, done.err
+    found = pd.read_csv("run/interactions.csv")
+    assert len(found) == 3
+    heads = {
+        tuple(key) for side in ("", "other_") for key in found[[f"{side}layer", f"{side}head"]].to_numpy().tolist()
+    }
+    assert len(heads) == 3
+    assert found["p_holm"].notna().all()
+    assert (found["n"] == (pd.read_csv("run/examples.csv")["part"] == "ranking").sum()).all()
+    assert "Shapley interactions of 3 pairs of the 3 heads" in " ".join(done.out.split())
+    assert Path("run/figures/interactions.png").is_file()
+    assert headlens("report", "run", "--out", "page").code == 0
+    assert "Which heads stand in for each other" in Path("page/report.html").read_text(encoding="utf-8")
+    planned = headlens("ablate", judge, "--task", "sst2", "--data", "dev.tsv", "--dry-run", "--json", *arguments)
+    assert "shapley: interactions of 3 pairs of heads" in planned.out
+
+
 # The others ask for more texts, see `test_heads_on_changed_texts`.
 ALONE = tuple(mode for mode in get_args(ReplacementMode) if mode not in WITH_PAIRS)
 

@@ -96,6 +96,13 @@ def test_a_screening_is_gradients_a_few_heads_and_subsets() -> None:
         assert [work.each for work in everything] == pytest.approx([1, 1 + 72 / SHARED])
 
 
+def test_each_pair_of_heads_takes_eight_passes_a_round() -> None:
+    pruning = PruneOptions((3,), ("shapley",), rounds=2, interactions=5, rank_split=0.25)
+    _, values, pairs, _ = plan_of(AblateRequest(pruning=pruning)).work
+    assert (values.each, pairs.each) == (2 * 2 * 72, 2 * 8 * 10)
+    assert pairs.tokens == values.tokens
+
+
 def test_a_beam_begins_with_one_set_and_importance_with_gradients() -> None:
     pruning = PruneOptions((3,), ("beam", "importance", "importance-steps"), beam=2)
     _, tried, _, once, _, anew, _ = plan_of(AblateRequest(pruning=pruning)).work

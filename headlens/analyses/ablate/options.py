@@ -162,6 +162,16 @@ class PruneOptions(Checked):
         at_least=1,
         group="strategy-args",
     )
+    interactions: int | None = option(
+        None,
+        "For the strategy shapley: also measure how the N heads with the largest values interact, pair by pair; a pair "
+        "takes 8 passes over the examples used to choose heads, in each of the rounds.",
+        PRUNING,
+        metavar="N",
+        at_least=2,
+        shown="not measured",
+        group="strategy-args",
+    )
     rank_split: float = option(
         0.5,
         "Share of the examples used to choose heads; the pruned models are evaluated on the rest.",
@@ -186,6 +196,11 @@ class PruneOptions(Checked):
         super().__post_init__()
         if self.prune and not self.strategies:
             raise OptionError("--strategies is empty.", f"Choose from {', '.join(STRATEGIES)}, or all.")
+        if self.interactions is not None and not (self.prune and "shapley" in self.strategies):
+            raise OptionError(
+                "--strategy-args interactions applies to the strategy shapley, which was not requested.",
+                "Give --prune 3,10,20,30 --strategies shapley too.",
+            )
         drawn = [name for name in self.strategies if STRATEGY_ENTRIES[name].pools]
         if self.prune and drawn and all(STRATEGY_ENTRIES[name].seeded for name in self.strategies):
             raise OptionError(

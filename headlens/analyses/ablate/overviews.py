@@ -35,14 +35,14 @@ from headlens.findings.verdicts import (
     tied,
     verdict_cells,
 )
-from headlens.heads import STACKS
+from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.formatting import by_sign, compared_texts, deciding_text, number_text, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name, rows_of_models
 from headlens.runs.reading import RecordedRun, run_label, tables_of
-from headlens.statistics.non_inferiority import NEEDED
+from headlens.statistics.non_inferiority import LEVEL, NEEDED
 from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tables.shared_columns import VERDICTS
 from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, WRITTEN
@@ -52,6 +52,13 @@ LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is sig
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
+_PAIR_COLUMNS = {
+    "interaction": "interaction",
+    "standard error": "se",
+    "p (Holm)": "p_holm",
+    "Shapley value": "value",
+    "of the other": "other_value",
+}
 _CONTROL_WORDS = {
     "random-by-layer": ("random set", "with as many heads in every layer"),
     "placebo": ("random set", "of as many other heads"),
@@ -231,6 +238,27 @@ def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
         "intervals resample heads, and say nothing of other examples."
     )
     return page_table("Do strategies rank the heads alike?", records, about)
+
+
+def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
+    """How pairs of the heads with the largest Shapley values interact, the strongest first."""
+    records = []
+    for run, table in tables_of(runs, "interactions"):
+        order = table["interaction"].abs().sort_values(ascending=False, kind="stable").index
+        for row in table.loc[order].to_dict("records"):
+            heads = {
+                name: head_name({key: row[f"{prefix}{key}"] for key in KEY_COLUMNS})
+                for name, prefix in (("head", ""), ("other head", "other_"))
+            }
+            numbers = {name: number_cell(row[column]) for name, column in _PAIR_COLUMNS.items()}
+            sure = {"significant": "yes" if row["p_holm"] < LEVEL else "no", "n": row["n"]}
+            records.append(run_label(run, runs) | {"model": row["model"]} | heads | numbers | sure)
+    about = (
+        "Shapley interaction index of pairs of heads for minus the loss, on the examples that heads are chosen on: "
+        "below 0, each stands in for the other; above 0, each needs the other. P-values are corrected for the pairs of "
+        "the model (Holm)."
+    )
+    return page_table("Which heads stand in for each other, or need each other?", records, about)
 
 
 def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:

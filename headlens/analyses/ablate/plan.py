@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from headlens.analyses.ablate.options import AblateRequest
@@ -70,6 +71,9 @@ def _pruned(
             add(f"{strategy}: gradients of the heads", ranked, cost.calls, "backward")
         elif entry.scored_by == "shapley":
             add(f"{strategy}: heads in random orders, at most", ranked, 2.0 * pruning.rounds * model.heads)
+            if pruning.interactions is not None:
+                pairs = math.comb(min(pruning.interactions, model.heads), 2)
+                add(f"{strategy}: interactions of {pairs} pairs of heads", ranked, 8.0 * pruning.rounds * pairs)
         elif entry.scored_by == "relevance" and pruning.relevance is None:
             add(f"{strategy}: relevance of the heads", ranked, cost.calls, "backward")
         elif entry.scored_by == "metric" and tried > 0:

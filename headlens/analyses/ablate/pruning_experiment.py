@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from headlens.analyses.ablate.scorers import (
     CachedScorer,
     ImportanceEstimator,
     ImportanceScorer,
+    InteractionEstimator,
     RankingScorer,
     RecordedRelevance,
     RelevanceEstimator,
@@ -132,7 +134,7 @@ class PruningExperiment:
         sets = tables["pruning"][tables["pruning"]["n_pruned"] > 0]
         areas = tables["pruning_areas"].iloc[: 0 if len(sets) and has_no_verdicts(sets) else None]
         compared = rankings.comparison_notes(areas, tables.get("rankings"))
-        compared += rankings.control_notes(areas, sets)
+        compared += rankings.control_notes(areas, sets) + rankings.interaction_notes(tables.get("interactions"))
         return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
 
     def _relevance_notes(self) -> list[str]:
@@ -250,7 +252,8 @@ class PruningExperiment:
                 settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
                 made = strategies.strategy_choices(name, settings, heads, counts)
                 choices += [ChosenHeads(name, seed, choice.removed) for choice in made]
-            return [*choices, *self._controls(choices)], self._rankings(scorers, part)
+            tables = self._rankings(scorers, part)
+        return [*choices, *self._controls(choices)], tables | self._interactions(scorers, part)
 
     def _controls(self, choices: Sequence[ChosenHeads]) -> Iterator[ChosenHeads]:
         """Random sets beside every set that was chosen, where there are enough heads to draw from."""
@@ -278,6 +281,26 @@ class PruningExperiment:
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         table = rankings.rankings_table(scores, sign * baseline, errors, len(part))
         return {"rankings": table, "ranking_agreement": rankings.agreement_table(table, self.options.seed)}
+
+    def _interactions(self, scorers: Mapping[str, strategies.Scorer], part: Examples) -> dict[str, pd.DataFrame]:
+        """The table `interactions` of pairs of the heads with the largest Shapley values, if it is asked for."""
+        if (most := self.prune.interactions) is None:
+            return {}
+        scores = strategies.scores_of(scorers["shapley"], frozenset(), self.heads)
+        largest = strategies.in_order(sorted(scores, key=scores.__getitem__)[:most])
+        pairs = math.comb(len(largest), 2)
+        text = f"interactions of {counted(pairs, 'pair')} of heads, {8 * self.prune.rounds} passes each"
+        with self.run.reporter.progress(text, pairs * len(part), None) as advance:
+            given = (self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
+            estimator = InteractionEstimator(*given, self.options.seed, self.prune.rounds)
+            scorer = self.remembered("interactions", estimator)
+            found = {
+                (head, other): score
+                for place, head in enumerate(largest[:-1])
+                for other, score in scorer.without(frozenset([head]), largest[place + 1 :]).items()
+            }
+        values = {head: -scores[head].value for head in largest}
+        return {"interactions": rankings.interactions_table(found, values, part.keys)}
 
     def _named(self) -> Iterator[tuple[str, int | None]]:
         for name in self.prune.strategies:

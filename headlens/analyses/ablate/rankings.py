@@ -15,7 +15,9 @@ from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.formatting import number_text
 from headlens.plots.head_grid import float_column
 from headlens.statistics.bootstrap import FEWEST
-from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, PRUNING_AREAS, RANKINGS
+from headlens.statistics.non_inferiority import LEVEL
+from headlens.statistics.paired_tests import holm
+from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, INTERACTIONS, PRUNING_AREAS, RANKINGS
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 REPLICATES = 2000
@@ -84,6 +86,68 @@ def _spearman(pair: np.ndarray[Any, Any]) -> float:
     ranks = ranks - ranks.mean(0)
     norm = np.sqrt((ranks**2).sum(0).prod())
     return float(ranks.prod(1).sum() / norm) if norm > 0 else float("nan")
+
+
+def interactions_table(
+    found: Mapping[tuple[Head, Head], Score], values: Mapping[Head, float], keys: Sequence[str]
+) -> pd.DataFrame:
+    """How pairs of heads interact, with a test for each, as rows of interactions.csv without the model.
+
+    Args:
+        found: the interaction of each pair, as `value`, and its standard error, as `finer`.
+        values: Shapley values of the heads.
+        keys: of the examples; those of examples that are not independent are equal.
+    """
+    from scipy.stats import t
+
+    clusters = len(set(keys))
+    rows = []
+    for (first, second), (interaction, error) in found.items():
+        names = {f"other_{name}": part for name, part in second._asdict().items()}
+        known = clusters >= FEWEST and np.isfinite(error) and error > 0
+        rows.append(
+            {
+                **(first._asdict() | names),
+                "interaction": interaction,
+                "se": error if np.isfinite(error) else np.nan,
+                "p_value": 2 * t.sf(abs(interaction) / error, clusters - 1) if known else np.nan,
+                "value": values[first],
+                "other_value": values[second],
+                "n": len(keys),
+            }
+        )
+    table = pd.DataFrame(rows)
+    return table.assign(p_holm=holm(float_column(table, "p_value")))[INTERACTIONS.names[1:]]
+
+
+def interaction_notes(interactions: pd.DataFrame | None) -> list[str]:
+    """How many pairs interact, and which most.
+
+    Args:
+        interactions: rows of interactions.csv of one model; None where there are none.
+    """
+    if interactions is None or interactions.empty:
+        return []
+    sure = interactions[float_column(interactions, "p_holm") < LEVEL]
+    keys = {prefix: [f"{prefix}{name}" for name in KEY_COLUMNS] for prefix in ("", "other_")}
+    heads = {Head(*key) for names in keys.values() for key in interactions[names].itertuples(index=False)}
+    text = (
+        f"Shapley interactions of {counted(len(interactions), 'pair')} of the {len(heads)} heads with the largest "
+        f"Shapley values, for the loss: {len(sure) or 'none'} {'is' if len(sure) < 2 else 'are'} significant after "
+        "Holm's correction"
+    )
+    ends = []
+    for row, meaning in (
+        (sure.nsmallest(1, "interaction"), "each stands in for the other"),
+        (sure.nlargest(1, "interaction"), "each needs the other"),
+    ):
+        for pair in row.to_dict("records"):
+            if (pair["interaction"] < 0) == (meaning == "each stands in for the other"):
+                one, other = (Head(*(pair[name] for name in names)) for names in keys.values())
+                ends.append(
+                    f"{one} and {other} {pair['interaction']:+.2g} (standard error {pair['se']:.1g}; {meaning})"
+                )
+    return [f"{text}: {'; '.join(ends)}." if ends else f"{text}."]
 
 
 def area_table(pruning: pd.DataFrame) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from headlens.analyses.ablate import overviews, worth_over_training
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
+from headlens.analyses.ablate.interactions_figure import interactions_map
 from headlens.findings import layer_smoothness
 from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.command_report import Caption, CommandReport, Figures
@@ -24,7 +25,8 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame], models: Sequence[Mappin
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: `ablation`, `smoothness` and `pruning`, as far as there: rows of the CSV files, of one model or several.
+        tables: `ablation`, `smoothness`, `pruning` and `interactions`, as far as there: rows of the CSV files, of one
+            model or several.
         models: what run.json says of them; of checkpoints of one training the first and the last are drawn, and all
             of them over the training.
 
@@ -44,6 +46,8 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame], models: Sequence[Mappin
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     if "pruning" in tables:
         yield "pruning", pruning_curve(tables["pruning"])
+    if "interactions" in tables:
+        yield "interactions", interactions_map(tables["interactions"])
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -55,7 +59,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         overviews.heads_alone,
     )
     makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
-    compared = overviews.pruning_areas, overviews.compared_rankings
+    compared = overviews.pruning_areas, overviews.compared_rankings, overviews.interacting_pairs
     return [table for make in (*makers, *compared) if (table := make(runs)).rows]
 
 
@@ -91,6 +95,13 @@ CAPTIONS = {
         "every layer as its own, and crosses random sets of other heads. "
         f"{FRAMED}",
     ),
+    "interactions": Caption(
+        "Pairs of heads",
+        "By how much the Shapley value of a head for minus the loss is larger where the other head always is there "
+        "than where it is gone, on average over which others are there (Shapley interaction index; Grabisch and "
+        "Roubens 1999). Red, below 0: each stands in for the other. Blue, above 0: each needs the other. A dot marks "
+        "pairs that are significant after Holm's correction for all pairs of the model (t-test over examples).",
+    ),
 }
 
 REPORT = CommandReport(
@@ -99,7 +110,7 @@ REPORT = CommandReport(
     needed=("ablation",),
     figures=lambda run: named_after("", ablation_figures(run.tables, run.model_facts), run.mask_name),
     captions=CAPTIONS,
-    sources={name: (name,) for name in ("ablation", layer_smoothness.NAME, "pruning")}
+    sources={name: (name,) for name in ("ablation", layer_smoothness.NAME, "pruning", "interactions")}
     | dict.fromkeys(("side_by_side", "keep_only", worth_over_training.NAME), ("ablation",)),
     overviews=_overviews,
     heads=overviews.ablation_heads,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -19,7 +20,7 @@ from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.interventions.pruned_model import pruned_model
-from headlens.interventions.shapley_values import shapley_values
+from headlens.interventions.shapley_values import interaction_samples, random_coalitions, shapley_values
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Accumulator
 from headlens.models.loading import LoadedModel
@@ -199,17 +200,27 @@ class ImportanceEstimator:
         self, model: PreTrainedModel, measure: Callable[[TaskBatch, Mapping[str, Any]], Mapping[Site, Tensor]]
     ) -> Accumulator:
         """Adds up over the examples what `measure` gives for a batch and its inputs, (examples, heads) by site."""
-        task, totals = self.examples.task.differentiable, Accumulator()
+        totals = Accumulator()
+        self.each_batch(model, lambda batch, inputs: add(totals, measure(batch, inputs)))
+        return totals
 
-        def run(prepared: Sequence[PreparedExample]) -> int:
+    def each_batch(
+        self,
+        model: PreTrainedModel,
+        run: Callable[[TaskBatch, Mapping[str, Any]], None],
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Calls `run` with every batch and its inputs, in halves where memory does not suffice."""
+        task, advance = self.examples.task.differentiable, progress or self.progress
+
+        def counted_run(prepared: Sequence[PreparedExample]) -> int:
             batch = task.collate(prepared, self.examples.reader, model.device)
-            add(totals, measure(batch, task.inputs(model, batch)))
+            run(batch, task.inputs(model, batch))
             return len(prepared)
 
-        in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
+        in_parts = SplitWhenOutOfMemory(model.device, counted_run, int.__add__, token_count, self.warn)
         for prepared in self.examples.batches(self.batch_tokens or WHOLE):
-            self.progress(in_parts(prepared))
-        return totals
+            advance(in_parts(prepared))
 
 
 class AttributionEstimator(ImportanceEstimator):
@@ -262,25 +273,74 @@ class ShapleyEstimator(ImportanceEstimator):
             players = [h for s in find_sites(network) for h in s.heads if h not in removed]
             totals = np.zeros((n, len(players)))
 
-            def run(prepared: Sequence[PreparedExample]) -> int:
-                batch = task.collate(prepared, self.examples.reader, model.device)
-                places = [p.index for p in prepared]
+            def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> None:
+                places = [p.index for p in batch.prepared]
                 orders = [np.random.default_rng([self.seed, rounds, i]).permutation(len(players)) for i in places]
-                inputs, losses = task.inputs(model, batch), partial(task.losses, batch=batch)
-                rows = [len(p.rows) for p in prepared]
+                losses, rows = partial(task.losses, batch=batch), [len(p.rows) for p in batch.prepared]
                 totals[places] += shapley_values(network, inputs, losses, rows, orders, players)
-                return len(prepared)
 
-            in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
             for rounds in range(1, self.rounds + 1):
-                for prepared in self.examples.batches(self.batch_tokens or WHOLE):
-                    done = in_parts(prepared)
-                    self.progress(done if rounds == 1 else 0)
+                self.each_batch(model, run, None if rounds == 1 else lambda _: None)
                 values = totals.mean(0) / rounds
                 errors = totals.std(0, ddof=1) / rounds / np.sqrt(n) if n > 1 else np.full(len(players), np.nan)
                 if errors.max() <= PRECISE * np.abs(values).max():
                     break
         return dict(zip(players, values.tolist(), strict=True)), dict(zip(players, errors.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class InteractionEstimator(ImportanceEstimator):
+    """Estimates the Shapley interaction index of pairs of heads for the loss, see `interaction_samples`.
+
+    It is asked like a scorer, for others beside one head, so that its answers are kept in the same way.
+
+    Args:
+        seed: of the coalitions, of which every example draws its own.
+        rounds: coalitions of an example, and as many reversed ones.
+    """
+
+    seed: int = 0
+    rounds: int = 1
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
+        """The interactions of a head with each candidate, as `value`, and their standard errors, as `finer`."""
+        (first,) = removed
+        return {other: Score(*mean_with_error(self.samples(first, other), self.examples.keys)) for other in candidates}
+
+    def samples(self, first: Head, second: Head) -> Floats:
+        """What each example says of a pair, (examples,)."""
+        task, found = self.examples.task.differentiable, np.zeros(len(self.examples))
+        network = task.network(self.model)
+        players = [h for s in find_sites(network) for h in s.heads]
+        pair = players.index(first), players.index(second)
+
+        def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> None:
+            places = [p.index for p in batch.prepared]
+            losses, rows = partial(task.losses, batch=batch), [len(p.rows) for p in batch.prepared]
+            for number in range(self.rounds):
+                generators = (np.random.default_rng([self.seed, number, *pair, place]) for place in places)
+                drawn = np.stack([random_coalitions(rng, len(players), pair) for rng in generators])
+                for there in (drawn[:, 0], drawn[:, 1]):
+                    own = interaction_samples(network, inputs, losses, there, players, pair, rows)
+                    found[places] += own / (2 * self.rounds)
+
+        self.each_batch(self.model, run)
+        return found
+
+
+def mean_with_error(samples: Floats, keys: Sequence[str]) -> tuple[float, float]:
+    """The mean of a number over examples, and its standard error; NaN for a single independent example.
+
+    Args:
+        samples: the number of each example.
+        keys: those of examples that are not independent, as of questions about one paragraph, are equal.
+    """
+    mean = float(samples.mean())
+    sums = pd.Series(samples - mean).groupby(list(keys)).sum().to_numpy()
+    clusters = len(sums)
+    if clusters < 2:
+        return mean, float("nan")
+    return mean, float(np.sqrt((sums**2).sum() * clusters / (clusters - 1)) / len(samples))
 
 
 _TARGETS: dict[HeadKind, type[targets.Target]] = {

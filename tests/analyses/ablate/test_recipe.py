@@ -64,7 +64,7 @@ def model(
 
 
 def ask(model: str, data: str, folder: Path, **settings: Any) -> AblateRequest:
-    pruning = PruneOptions(COUNTS, STRATEGIES, beam=2, orders=2)
+    pruning = PruneOptions(COUNTS, STRATEGIES, beam=2, orders=2, interactions=2)
     options = AblationOptions(replicates=50, batch_tokens=400)
     resume = settings.pop("resume", False)
     return AblateRequest(
@@ -238,7 +238,7 @@ def test_a_killed_run_goes_on_to_the_same_tables(
         found = run_ablate(ask(model, data, folder, resume=True))
     assert before[0] == batches
     assert after[0] < every, "what was done before is not done again"
-    for name in ("ablation", "pruning"):
+    for name in ("ablation", "pruning", "interactions"):
         assert (found.folder / f"{name}.csv").read_bytes() == (done.folder / f"{name}.csv").read_bytes()
 
 
