@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +44,7 @@ def interactions_map(interactions: pd.DataFrame) -> Figure | None:
     low, high = bool((values < -end).any()), bool((values > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
     scale = Scale("interaction, of the loss\n(red: each stands in for the other)", -end, end, style.DIVERGING, beyond)
+    places = max(0, 1 - math.floor(math.log10(end)))
     parts = {name: named(rows) for name, rows in models.items()}
     sizes = [len(names) for names, _, _ in parts.values()]
     side = min(_CELL, (style.page_width() - _BESIDE) / max(sizes))
@@ -67,15 +70,17 @@ def interactions_map(interactions: pd.DataFrame) -> Figure | None:
         # As large as they became.
         cell = axes.get_window_extent().width / figure.dpi / len(names)
         inks = np.vectorize(scale.ink, otypes=[object])(matrix)
-        words = np.vectorize(_digits, otypes=[object])(matrix)
-        write(axes, words, inks, (cell, cell), letters=6)
+        words = np.vectorize(partial(_digits, places=places), otypes=[object])(matrix)
+        write(axes, words, inks, (cell, cell), max(map(len, words.flat)))
         down, across = np.nonzero(sure)
         axes.scatter(across + 0.85, down + 0.85, s=5, c=list(inks[sure]), linewidths=0)
     return figure
 
 
-def _digits(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:.2g}".replace("0.", ".", 1).replace("-", "−")
+def _digits(value: float, places: int) -> str:
+    text = "" if np.isnan(value) else f"{value:.{places}f}"
+    text = text if not text or float(text) else text.removeprefix("-")
+    return text.replace("0.", ".", 1).replace("-", "−")
 
 
 def named(rows: pd.DataFrame) -> tuple[list[str], Grid, Grid]:

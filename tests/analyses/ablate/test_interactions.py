@@ -243,7 +243,7 @@ def test_the_map_is_symmetric_with_dots_where_pairs_are_significant() -> None:
         (dots,) = [c for c in axes.collections if len(c.get_offsets()) == 4 and hasattr(c, "get_sizes")]
         assert {(int(y), int(x)) for x, y in dots.get_offsets()} == {(0, 1), (1, 0), (1, 2), (2, 1)}
         words = [text.get_text() for text in axes.texts if text.get_text()]
-        assert sorted(words) == sorted(["−.2", ".05", ".3"] * 2 if sign > 0 else [".2", "−.05", "−.3"] * 2)
+        assert sorted(words) == sorted(["−.20", ".05", ".30"] * 2 if sign > 0 else [".20", "−.05", "−.30"] * 2)
     assert interactions_map(rows.assign(interaction=np.nan)) is None
 
 
