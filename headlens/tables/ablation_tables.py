@@ -159,6 +159,13 @@ AGREEMENT_OF_RANKINGS = TableSchema(
         number("spearman", "Spearman's correlation of the ranks, from −1 to 1."),
         *shared.interval("the correlation (bootstrap over heads, not over examples)"),
         count("heads", "How many heads are ranked.", _HEADS),
+        number(
+            "corrected",
+            "The correlation as it would be on endless examples (Spearman 1904): that of one strategy on one half of "
+            "the examples with the other on the other half, over the root of the product of both reliabilities; may be "
+            "above 1.",
+            optional=True,
+        ),
     ),
     ("model", "strategy", "other_strategy"),
 )
@@ -176,6 +183,33 @@ def _controlled(name: str, strategy: str, of: str) -> tuple[TableColumn, ...]:
     )
 
 
+RANKING_VARIANCE = TableSchema(
+    "ranking_variance",
+    "Where the variance of ranks of heads comes from; with several strategies that score all heads once, and at least "
+    "ten independent examples.",
+    (
+        shared.MODEL,
+        word("strategy", f"One of the strategies, or `{shared.ALL}` for all of them together."),
+        word(
+            "source",
+            "Of all strategies together: `heads`, what is common to all of them; `strategy`, what differs between "
+            "them whatever the examples; `examples`, what would change with other examples, and other random orders. "
+            "Of one: `examples` likewise, or `orders`, what would change with other random orders on the same "
+            "examples.",
+            words=("heads", "strategy", "examples", "orders"),
+        ),
+        number("share", "Share of the variance of ranks that comes from there."),
+        number(
+            "correlation", "Mean Spearman's correlation between two halves, of the examples or of the rounds of orders."
+        ),
+        number("reliability", "That of all examples, or all rounds, by the formula of Spearman and Brown."),
+        number("low", "The 2.5 % quantile of the reliability over random divisions, which is no confidence limit."),
+        number("high", "The 97.5 % quantile of it."),
+        count("n", "How many examples heads are ranked on.", "examples"),
+        count("splits", "How many random divisions there are.", "divisions"),
+    ),
+    ("model", "strategy", "source"),
+)
 PRUNING_AREAS = TableSchema(
     "pruning_areas",
     "A strategy and the area under its curve: a number of our own, not the CPR or CMD of circuits.",
@@ -273,4 +307,7 @@ EXAMPLES = TableSchema(
         ),
     ),
 )
-ABLATE = (ABLATION, EXAMPLES, SMOOTHNESS, PRUNING, RANKINGS, AGREEMENT_OF_RANKINGS, PRUNING_AREAS, INTERACTIONS)
+ABLATE = (
+    *(ABLATION, EXAMPLES, SMOOTHNESS, PRUNING, PRUNING_AREAS),
+    *(RANKINGS, AGREEMENT_OF_RANKINGS, RANKING_VARIANCE, INTERACTIONS),
+)

@@ -256,6 +256,24 @@ def test_heads_of_two_models_are_screened(run: Callable[..., Any], made: Any) ->
     assert Path("run/smoothness.csv").exists()
 
 
+def test_how_stable_rankings_are_is_told(run: Callable[..., Any], headlens: Headlens) -> None:
+    strategies = ("--strategies", "ranked,attribution,shapley", "--strategy-args", "rounds=2")
+    done = run("--prune", 1, *strategies, "--no-figures")
+    assert done.code == 0, done.err
+    found, agreement = pd.read_csv("run/ranking_variance.csv"), pd.read_csv("run/ranking_agreement.csv")
+    assert (found["strategy"] + " " + found["source"]).tolist()[:6] == [
+        *("all heads", "all strategy", "all examples"),
+        *("ranked examples", "attribution examples", "shapley examples"),
+    ]
+    assert found["share"][:3].sum() == pytest.approx(1)
+    assert agreement.columns[-1] == "corrected"
+    said = " ".join(done.out.split())
+    assert "is common to the 3 strategies that rank all heads" in said
+    assert "Reliability of rankings over examples (split halves, Spearman-Brown): ranked " in said
+    assert headlens("report", "run", "--out", "page").code == 0
+    assert "How stable are the rankings?" in Path("page/report.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.figures(blank=True)
 def test_pairs_of_heads_interact(run: Callable[..., Any], headlens: Headlens, judge: str) -> None:
     arguments = ("--prune", 1, "--strategies", "shapley", "--strategy-args", "interactions=3")

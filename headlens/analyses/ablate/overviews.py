@@ -52,6 +52,12 @@ LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is sig
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
+_SOURCES = {
+    "heads": "nothing: common to all",
+    "strategy": "the strategy",
+    "examples": "the examples",
+    "orders": "the random orders",
+}
 _PAIR_COLUMNS = {
     "interaction": "interaction",
     "standard error": "se",
@@ -230,14 +236,35 @@ def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
         run_label(run, runs)
         | {"model": row["model"], "strategy": row["strategy"], "other strategy": row["other_strategy"]}
         | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI over heads": _ends_cell(row), "heads": row["heads"]}
+        | {"without the noise of examples": number_cell(row.get("corrected", math.nan))}
         for run, table in tables_of(runs, "ranking_agreement")
         for row in table.to_dict("records")
     ]
     about = (
         "Rank correlations between what heads are worth by two strategies, on the examples that heads are chosen on; "
-        "intervals resample heads, and say nothing of other examples."
+        "intervals resample heads, and say nothing of other examples. Without the noise of examples: as it would be on "
+        "endless ones, from one strategy on one half and the other on the other half, over the reliability of both."
     )
     return page_table("Do strategies rank the heads alike?", records, about)
+
+
+def stable_rankings(runs: Sequence[RecordedRun]) -> PageTable:
+    """How much rankings of heads change with the examples, the random orders and the strategy."""
+    records = [
+        run_label(run, runs)
+        | {"model": row["model"], "strategy": row["strategy"], "changes with": _SOURCES[row["source"]]}
+        | {"share of the variance of ranks": number_cell(row["share"]), "reliability": number_cell(row["reliability"])}
+        | {"2.5 % of divisions": number_cell(row["low"]), "97.5 %": number_cell(row["high"]), "examples": row["n"]}
+        for run, table in tables_of(runs, "ranking_variance")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "Where the variance of ranks comes from: from what all strategies say of the heads, from differences between "
+        "strategies, or from the examples (and random orders of Shapley values). Reliability is the correlation with "
+        "the same ranking on as many other examples, from random halves by the formula of Spearman and Brown; the "
+        "quantiles are over random divisions, and are no confidence limits."
+    )
+    return page_table("How stable are the rankings?", records, about)
 
 
 def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:

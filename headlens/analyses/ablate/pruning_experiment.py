@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from headlens.analyses.ablate import pruning_strategies as strategies
 from headlens.analyses.ablate import rankings
 from headlens.analyses.ablate.options import AblationOptions, PruneOptions
+from headlens.analyses.ablate.ranking_variance import variance_notes, variance_table
 from headlens.analyses.ablate.scorers import (
     AttributionEstimator,
     CachedScorer,
@@ -46,6 +47,7 @@ from headlens.tasks.task import Floats
 from headlens.tasks.task_examples import Chosen, Examples, ranking_part
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
+MeasuredScorer = RankingScorer | ImportanceScorer
 # Strategies that score all heads once, and so rank them.
 RANKED_ONCE = ("ranked", "importance", "relevance", "attribution", "shapley")
 NONE = "none"  # the row of the whole model
@@ -135,6 +137,7 @@ class PruningExperiment:
         areas = tables["pruning_areas"].iloc[: 0 if len(sets) and has_no_verdicts(sets) else None]
         compared = rankings.comparison_notes(areas, tables.get("rankings"))
         compared += rankings.control_notes(areas, sets) + rankings.interaction_notes(tables.get("interactions"))
+        compared += variance_notes(tables.get("ranking_variance"))
         return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
 
     def _relevance_notes(self) -> list[str]:
@@ -246,13 +249,14 @@ class PruningExperiment:
         )
         text = f"choosing heads on {counted(len(part), 'example')}"
         with self.run.reporter.progress(text, calls * self.run.processes.shard_size(len(part)), None) as advance:
-            scorers, choices = self._scorers(part, advance), list[ChosenHeads]()
+            measured, choices = self._measured(part, advance), list[ChosenHeads]()
+            scorers = {name: self.remembered(name, scorer) for name, scorer in measured.items()}
             for name, seed in self._named():
                 entry = strategies.STRATEGY_ENTRIES[name]
                 settings = strategies.StrategySettings(scorers[entry.scored_by or "metric"], self.prune.beam, seed or 0)
                 made = strategies.strategy_choices(name, settings, heads, counts)
                 choices += [ChosenHeads(name, seed, choice.removed) for choice in made]
-            tables = self._rankings(scorers, part)
+            tables = self._rankings(scorers, measured, part)
         return [*choices, *self._controls(choices)], tables | self._interactions(scorers, part)
 
     def _controls(self, choices: Sequence[ChosenHeads]) -> Iterator[ChosenHeads]:
@@ -264,8 +268,10 @@ class PruningExperiment:
                 for seed, removed in drawn.items():
                     yield ChosenHeads(name, seed, removed, choice.strategy, possible)
 
-    def _rankings(self, scorers: Mapping[str, strategies.Scorer], part: Examples) -> dict[str, pd.DataFrame]:
-        """The tables `rankings` and `ranking_agreement`; none of fewer than two strategies that score heads once."""
+    def _rankings(
+        self, scorers: Mapping[str, strategies.Scorer], measured: Mapping[str, MeasuredScorer], part: Examples
+    ) -> dict[str, pd.DataFrame]:
+        """The tables that compare rankings; none of fewer than two strategies that score heads once."""
         by = {name: strategies.STRATEGY_ENTRIES[name].scored_by or "" for name in self.prune.strategies}
         once = [name for name in self.prune.strategies if name in RANKED_ONCE]
         if len(once) < 2:
@@ -280,7 +286,14 @@ class PruningExperiment:
         baseline = self.examples.task.value(self.records.intact[self.ranked_on], metric=self.metric)
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         table = rankings.rankings_table(scores, sign * baseline, errors, len(part))
-        return {"rankings": table, "ranking_agreement": rankings.agreement_table(table, self.options.seed)}
+        # A run that measured relevance tells nothing of its examples.
+        known = [name for name in once if not (by[name] == "relevance" and self._recorded)]
+        rankers = {name: partial(measured[by[name]].ranks, heads) for name in known}
+        by_orders = measured.get("shapley")
+        orders = by_orders.rounds if "shapley" in known and isinstance(by_orders, ImportanceScorer) else ()
+        variance, corrected = variance_table(rankers, part.keys, self.options.seed, orders)
+        agreement = rankings.agreement_table(table, self.options.seed, corrected)
+        return {"rankings": table, "ranking_agreement": agreement, "ranking_variance": variance}
 
     def _interactions(self, scorers: Mapping[str, strategies.Scorer], part: Examples) -> dict[str, pd.DataFrame]:
         """The table `interactions` of pairs of the heads with the largest Shapley values, if it is asked for."""
@@ -292,7 +305,7 @@ class PruningExperiment:
         text = f"interactions of {counted(pairs, 'pair')} of heads, {8 * self.prune.rounds} passes each"
         with self.run.reporter.progress(text, pairs * len(part), None) as advance:
             given = (self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-            estimator = InteractionEstimator(*given, self.options.seed, self.prune.rounds)
+            estimator = InteractionEstimator(*given, seed=self.options.seed, rounds=self.prune.rounds)
             scorer = self.remembered("interactions", estimator)
             found = {
                 (head, other): score
@@ -317,7 +330,7 @@ class PruningExperiment:
         """The seeds of random orders and sets."""
         return range(self.options.seed, self.options.seed + self.prune.orders)
 
-    def _scorers(self, part: Examples, advance: Advance) -> dict[str, strategies.Scorer]:
+    def _measured(self, part: Examples, advance: Advance) -> dict[str, MeasuredScorer]:
         """What scores heads, by the name that entries of strategies give it."""
         known = {head: record[self.ranked_on] for head, record in self.records.items()}
 
@@ -326,22 +339,25 @@ class PruningExperiment:
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
         given = (self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-        scorers: dict[str, strategies.Scorer] = {
-            "metric": self.remembered("ranking", ranking),
-            "importance": self.remembered("importance", ImportanceScorer(ImportanceEstimator(*given))),
+
+        def kept(name: str) -> Checkpoint:
+            return self.run.checkpoint(f"{name}-examples-{self.name}", self.loaded, self._identity)
+
+        scorers: dict[str, MeasuredScorer] = {
+            "metric": ranking,
+            "importance": ImportanceScorer(ImportanceEstimator(*given, kept("importance"))),
         }
         if "attribution" in self.scored_by:
-            attribution = AttributionEstimator(*given)
-            scorers["attribution"] = self.remembered("attribution", ImportanceScorer(attribution, normalize=False))
+            attribution = AttributionEstimator(*given, kept("attribution"))
+            scorers["attribution"] = ImportanceScorer(attribution, normalize=False)
         if "shapley" in self.scored_by:
-            values = ShapleyEstimator(*given, self.options.seed, self.prune.rounds)
-            scorers["shapley"] = self.remembered("shapley", ImportanceScorer(values, normalize=False))
-            errors = ImportanceScorer(values.errors, normalize=False)
-            scorers["shapley-error"] = self.remembered("shapley-error", errors)
+            values = ShapleyEstimator(*given, kept("shapley"), seed=self.options.seed, rounds=self.prune.rounds)
+            scorers["shapley"] = ImportanceScorer(values, normalize=False)
+            scorers["shapley-error"] = ImportanceScorer(values.errors, normalize=False)
         if self.by_relevance:
             # Sizes of `raw` compare layers as they are.
-            relevance = ImportanceScorer(self._recorded or self._estimator(part, advance), normalize=False)
-            scorers["relevance"] = relevance if self._recorded else self.remembered("relevance", relevance)
+            own = RelevanceEstimator(*given, kept("relevance"))
+            scorers["relevance"] = ImportanceScorer(self._recorded or own, normalize=False)
         return scorers
 
     @cached_property

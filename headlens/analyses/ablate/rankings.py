@@ -57,12 +57,13 @@ def rankings_table(
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
-def agreement_table(rankings: pd.DataFrame, seed: int) -> pd.DataFrame:
+def agreement_table(rankings: pd.DataFrame, seed: int, corrected: pd.DataFrame | None = None) -> pd.DataFrame:
     """Spearman's correlation of every two rankings, with a bootstrap interval over heads.
 
     Args:
         rankings: rows of rankings.csv of one model.
         seed: of the resampling.
+        corrected: correlations without the noise of examples, by the names of both strategies; may lack some.
     """
     wide = rankings.pivot_table(index=KEY_COLUMNS, columns="strategy", values="rank")
     rng = np.random.default_rng(seed)
@@ -75,7 +76,8 @@ def agreement_table(rankings: pd.DataFrame, seed: int) -> pd.DataFrame:
             replicates = np.array([_spearman(pair[places]) for places in drawn])
             low, high = np.nanquantile(replicates, [0.025, 0.975])
         spearman = {"spearman": _spearman(pair), "ci_low": low, "ci_high": high}
-        rows.append({"strategy": one, "other_strategy": other, **spearman, "heads": len(wide)})
+        of_pair = np.nan if corrected is None or not {one, other} <= set(corrected) else corrected.loc[one, other]
+        rows.append({"strategy": one, "other_strategy": other, **spearman, "heads": len(wide), "corrected": of_pair})
     columns = [name for name in AGREEMENT_OF_RANKINGS.names if name != "model"]
     return pd.DataFrame(rows, columns=columns)
 

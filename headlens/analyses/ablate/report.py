@@ -59,7 +59,12 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         overviews.heads_alone,
     )
     makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
-    compared = overviews.pruning_areas, overviews.compared_rankings, overviews.interacting_pairs
+    compared = (
+        overviews.pruning_areas,
+        overviews.compared_rankings,
+        overviews.stable_rankings,
+        overviews.interacting_pairs,
+    )
     return [table for make in (*makers, *compared) if (table := make(runs)).rows]
 
 

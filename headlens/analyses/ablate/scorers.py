@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -22,14 +23,13 @@ from headlens.heads import KEY_COLUMNS, Head
 from headlens.interventions.pruned_model import pruned_model
 from headlens.interventions.shapley_values import interaction_samples, random_coalitions, shapley_values
 from headlens.memory import SplitWhenOutOfMemory
-from headlens.metrics.accumulator import Accumulator
 from headlens.models.loading import LoadedModel
 from headlens.plots.head_grid import float_column
 from headlens.relevance_propagation import targets
-from headlens.relevance_propagation.importance import ImportanceSession, add, importances
+from headlens.relevance_propagation.importance import ImportanceSession
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.shares import described, requested_rule
-from headlens.runs.checkpoint import IDENTITY, packed, unpacked
+from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.reading import read_recorded
 from headlens.tables.relevance_tables import RELEVANCE
 from headlens.tables.table_check import check_table
@@ -37,7 +37,7 @@ from headlens.tasks.classification import SentenceSimilarity
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
-from headlens.tasks.task_examples import Examples
+from headlens.tasks.task_examples import Chosen, Examples
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 PRECISE = 0.05  # standard error beside the largest value, from which on no further orders are drawn
@@ -62,6 +62,29 @@ class ImportanceScorer:
         scores = {h: v for h, v in self.importance(removed).items() if h not in removed}
         values = per_layer(scores) if self.normalize else scores
         return {h: -values[h] for h in candidates if h in values}
+
+    def ranks(self, heads: Sequence[Head], chosen: Chosen) -> Floats:
+        """Ranks of heads by what some examples say, (heads,), the largest for the most important; NaN if unknown.
+
+        Args:
+            heads: all of the model.
+            chosen: which examples.
+        """
+        if not isinstance(self.importance, ImportanceEstimator):
+            return np.full(len(heads), np.nan)
+        scores = self.importance.by_example()
+        means = self.importance.worth(scores.mean(chosen))
+        worth = dict(zip(scores.heads, means.tolist(), strict=True))
+        values = per_layer(worth) if self.normalize else worth
+        return np.array(pd.Series([values[head] for head in heads]).rank(), np.float64)
+
+    @property
+    def rounds(self) -> list[Floats]:
+        """The means of each part of what examples say, (heads,) each: of each round of random orders."""
+        if not isinstance(self.importance, ImportanceEstimator):
+            return []
+        scores = self.importance.by_example()
+        return [scores.mean(parts=slice(number, number + 1)) for number in range(len(scores.sums))]
 
 
 def per_layer(importance: Mapping[Head, float]) -> dict[Head, float]:
@@ -156,10 +179,48 @@ class RankingScorer:
             swept = self.sweep(removed).run(model, self.examples, candidates)
         return {head: self.score(records) for head, records in swept.items()}
 
+    def ranks(self, heads: Sequence[Head], chosen: Chosen) -> Floats:
+        """Ranks of heads by the metric on some of the examples, (heads,), the largest for the head missed most."""
+        scores = [Score.of(self.score(self.known[head][chosen])) for head in heads]
+        return np.array(pd.Series([(-score.value, -score.finer) for score in scores]).rank(), np.float64)
+
     def score(self, records: Floats) -> Score:
         """The score of records of the ranking part; higher is better."""
         value = self.examples.task.value(records, metric=self.metric)
         return Score(-value if self.metric in LOWER_IS_BETTER else value, self.examples.task.finer(records))
+
+
+class ExampleScores:
+    """What every example of the ranking part says of every head; kept for --resume.
+
+    Args:
+        heads: those that are scored.
+        sums: numbers of the examples, (parts, examples, heads), of which the mean over parts and examples is the score;
+            parts are rounds of random orders, else there is one.
+        counts: how many numbers each example has in its sum, (examples,).
+    """
+
+    def __init__(self, heads: Sequence[Head] = (), sums: Floats | None = None, counts: Floats | None = None) -> None:
+        self.heads = tuple(heads)
+        self.sums: Floats = np.zeros((1, 0, 0)) if sums is None else sums
+        self.counts: Floats = np.ones(self.sums.shape[1]) if counts is None else counts
+
+    def mean(self, chosen: Chosen | None = None, parts: slice = slice(None)) -> Floats:
+        """The means over some examples, or all, and some parts: (heads,)."""
+        where = slice(None) if chosen is None else chosen
+        sums: Floats = self.sums[parts][:, where].mean(0).sum(0) / self.counts[where].sum()
+        return sums
+
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """Serializes the scores to the bytes of a checkpoint."""
+        record = {IDENTITY: dict(identity or {}), "heads": [str(h) for h in self.heads]}
+        return packed(record, {"sums": self.sums, "counts": self.counts})
+
+    def take(self, content: bytes) -> None:
+        """Restores the scores from the bytes of a checkpoint, as `dump` returns them."""
+        record, arrays = unpacked(content)
+        self.heads = tuple(map(Head.parse, record["heads"]))
+        self.sums, self.counts = arrays["sums"], arrays["counts"]
 
 
 @dataclass(frozen=True)
@@ -172,6 +233,7 @@ class ImportanceEstimator:
         batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
         warn: called with what the user should know at once.
         progress: called with the number of examples that are done.
+        checkpoint: where the scores of the whole model are kept; None keeps them in memory.
     """
 
     model: PreTrainedModel
@@ -179,11 +241,37 @@ class ImportanceEstimator:
     batch_tokens: int | None
     warn: Callable[[str], None]
     progress: Callable[[int], None] = lambda _: None
+    checkpoint: Checkpoint | None = None
+    _known: dict[frozenset[Head], ExampleScores] = field(default_factory=dict)
     # Whether derivatives keep their sign.
     signed: ClassVar[bool] = False
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The importance of the heads that are left."""
+        scores = self.by_example(removed)
+        return dict(zip(scores.heads, self.worth(scores.mean()).tolist(), strict=True))
+
+    def worth(self, means: Floats) -> Floats:
+        """What heads are worth, by the means over examples."""
+        return means
+
+    def by_example(self, removed: frozenset[Head] = frozenset()) -> ExampleScores:
+        """What each example says of the heads that are left; measured once for the whole model."""
+        if removed:
+            return self.measured(removed)
+        if not self._known:
+            scores = ExampleScores()
+            if self.checkpoint is not None:
+                self.checkpoint.restore(scores)
+            if not scores.heads:
+                scores = self.measured(removed)
+                if self.checkpoint is not None:
+                    self.checkpoint.save(scores)
+            self._known[removed] = scores
+        return self._known[removed]
+
+    def measured(self, removed: frozenset[Head]) -> ExampleScores:
+        """Runs all examples without some heads."""
         task = self.examples.task.differentiable
         with (
             pruned_model(self.model, removed) as model,
@@ -194,15 +282,28 @@ class ImportanceEstimator:
                 rows = [len(p.rows) for p in batch.prepared]
                 return session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows)
 
-            return importances(self.totals(model, measure), session.sites)
+            return self.gathered(model, measure, session.sites)
 
-    def totals(
-        self, model: PreTrainedModel, measure: Callable[[TaskBatch, Mapping[str, Any]], Mapping[Site, Tensor]]
-    ) -> Accumulator:
-        """Adds up over the examples what `measure` gives for a batch and its inputs, (examples, heads) by site."""
-        totals = Accumulator()
-        self.each_batch(model, lambda batch, inputs: add(totals, measure(batch, inputs)))
-        return totals
+    def gathered(
+        self,
+        model: PreTrainedModel,
+        measure: Callable[[TaskBatch, Mapping[str, Any]], Mapping[Site, Tensor]],
+        sites: Sequence[Site],
+    ) -> ExampleScores:
+        """What `measure` gives for every batch and its inputs, (examples or rows, heads) by site, by example."""
+        heads = [head for site in sites for head in site.heads]
+        scores = ExampleScores(heads, np.zeros((1, len(self.examples), len(heads))), np.zeros(len(self.examples)))
+
+        def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> None:
+            by_site = measure(batch, inputs)
+            numbers = torch.cat([by_site[site] for site in sites], dim=1).numpy()
+            places, rows = np.array([p.index for p in batch.prepared]), [len(p.rows) for p in batch.prepared]
+            each = rows if len(numbers) == sum(rows) else len(numbers) // len(rows)
+            np.add.at(scores.sums[0], places.repeat(each), numbers)
+            np.add.at(scores.counts, places.repeat(each), 1)
+
+        self.each_batch(model, run)
+        return scores
 
     def each_batch(
         self,
@@ -232,9 +333,9 @@ class AttributionEstimator(ImportanceEstimator):
 
     signed = True
 
-    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
-        """The estimates for the heads that are left."""
-        return {head: -slope for head, slope in super().__call__(removed).items()}
+    def worth(self, means: Floats) -> Floats:
+        """Minus the mean derivatives by gates."""
+        return -means
 
 
 @dataclass(frozen=True)
@@ -251,41 +352,41 @@ class ShapleyEstimator(ImportanceEstimator):
 
     seed: int = 0
     rounds: int = 1
-    _known: dict[frozenset[Head], tuple[dict[Head, float], dict[Head, float]]] = field(default_factory=dict)
-
-    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
-        """The values of the heads that are left."""
-        return self._both(removed)[0]
 
     def errors(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The standard errors of the values, over examples."""
-        return self._both(removed)[1]
+        scores = self.by_example(removed)
+        return dict(zip(scores.heads, _errors(scores.sums.mean(0)).tolist(), strict=True))
 
-    def _both(self, removed: frozenset[Head]) -> tuple[dict[Head, float], dict[Head, float]]:
-        if removed not in self._known:
-            self._known[removed] = self._estimate(removed)
-        return self._known[removed]
-
-    def _estimate(self, removed: frozenset[Head]) -> tuple[dict[Head, float], dict[Head, float]]:
-        task, n = self.examples.task.differentiable, len(self.examples)
+    def measured(self, removed: frozenset[Head]) -> ExampleScores:
+        """Draws orders until the values are precise."""
+        task = self.examples.task.differentiable
         with pruned_model(self.model, removed) as model:
             network = task.network(model)
             players = [h for s in find_sites(network) for h in s.heads if h not in removed]
-            totals = np.zeros((n, len(players)))
+            parts = list[Floats]()
 
             def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> None:
                 places = [p.index for p in batch.prepared]
-                orders = [np.random.default_rng([self.seed, rounds, i]).permutation(len(players)) for i in places]
+                seeds = ([self.seed, len(parts), place] for place in places)
+                orders = [np.random.default_rng(seed).permutation(len(players)) for seed in seeds]
                 losses, rows = partial(task.losses, batch=batch), [len(p.rows) for p in batch.prepared]
-                totals[places] += shapley_values(network, inputs, losses, rows, orders, players)
+                parts[-1][places] = shapley_values(network, inputs, losses, rows, orders, players)
 
-            for rounds in range(1, self.rounds + 1):
-                self.each_batch(model, run, None if rounds == 1 else lambda _: None)
-                values = totals.mean(0) / rounds
-                errors = totals.std(0, ddof=1) / rounds / np.sqrt(n) if n > 1 else np.full(len(players), np.nan)
-                if errors.max() <= PRECISE * np.abs(values).max():
+            for number in range(self.rounds):
+                parts.append(np.zeros((len(self.examples), len(players))))
+                self.each_batch(model, run, None if number == 0 else lambda _: None)
+                samples = np.mean(parts, axis=0)
+                if _errors(samples).max() <= PRECISE * np.abs(samples.mean(0)).max():
                     break
-        return dict(zip(players, values.tolist(), strict=True)), dict(zip(players, errors.tolist(), strict=True))
+        return ExampleScores(players, np.stack(parts))
+
+
+def _errors(samples: Floats) -> Floats:
+    """Standard errors of means over examples, (heads,); NaN for a single one."""
+    n = len(samples)
+    errors: Floats = samples.std(0, ddof=1) / np.sqrt(n) if n > 1 else np.full(samples.shape[1], np.nan)
+    return errors
 
 
 @dataclass(frozen=True)
@@ -381,8 +482,12 @@ class RelevanceEstimator(ImportanceEstimator):
     it: without either of them the model says something else.
     """
 
-    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
-        """The relevance of the heads that are left."""
+    def worth(self, means: Floats) -> Floats:
+        """The sizes of the means."""
+        return np.abs(means)
+
+    def measured(self, removed: frozenset[Head]) -> ExampleScores:
+        """Runs all examples without some heads."""
         task = self.examples.task.differentiable
         with (
             pruned_model(self.model, removed) as model,
@@ -393,8 +498,7 @@ class RelevanceEstimator(ImportanceEstimator):
                 del batch
                 return session.relevance(inputs).raw
 
-            means = importances(self.totals(model, measure), session.sites)
-        return {head: abs(mean) for head, mean in means.items()}
+            return self.gathered(model, measure, session.sites)
 
     @property
     def target(self) -> targets.Target:

@@ -220,7 +220,7 @@ def test_pruned_heads_are_counted_by_stack() -> None:
 def test_rankings_are_compared() -> None:
     agreement = pd.DataFrame(
         [("m", "ranked", "shapley", 0.5, 0.2, 0.7, 72), ("m", "ranked", "attribution", -0.1, np.nan, np.nan, 4)],
-        columns=AGREEMENT_OF_RANKINGS.names,
+        columns=AGREEMENT_OF_RANKINGS.names[:7],
     )
     areas = pd.DataFrame(
         [

@@ -238,7 +238,7 @@ def test_a_killed_run_goes_on_to_the_same_tables(
         found = run_ablate(ask(model, data, folder, resume=True))
     assert before[0] == batches
     assert after[0] < every, "what was done before is not done again"
-    for name in ("ablation", "pruning", "interactions"):
+    for name in ("ablation", "pruning", "interactions", "ranking_agreement", "ranking_variance"):
         assert (found.folder / f"{name}.csv").read_bytes() == (done.folder / f"{name}.csv").read_bytes()
 
 
