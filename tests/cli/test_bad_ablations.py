@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
         (*DEV, "--prune", 1, "--strategies", "best"),
         ["Unknown strategy 'best'", "ranked, importance"],
     ),
-    "one of them unknown": ((*DEV, "--prune", 1, "--strategies", "ranked,all"), ["Unknown strategy 'all'"]),
+    "one of them unknown": ((*DEV, "--prune", 1, "--strategies", "ranked,finest"), ["Unknown strategy 'finest'"]),
     "no strategy": ((*DEV, "--prune", 1, "--strategies", ","), ["--strategies is empty", "ranked"]),
     "no strategy without pruning": ((*DEV, "--strategies", "best"), ["Unknown strategy 'best'"]),
     "no heads": ((*DEV, "--prune", 0), ["0 heads cannot be pruned", "at least 1"]),
