@@ -483,7 +483,7 @@ class RelevanceEstimator(ImportanceEstimator):
     """
 
     def worth(self, means: Floats) -> Floats:
-        """The sizes of the means."""
+        """The magnitudes of the means of every head."""
         return np.abs(means)
 
     def measured(self, removed: frozenset[Head]) -> ExampleScores:
