@@ -92,7 +92,7 @@ def variance_shares(first: Floats, second: Floats) -> VarianceShares:
     return VarianceShares(*(parts / parts.sum()).tolist())
 
 
-def without_noise(first: Floats, second: Floats) -> Floats:
+def disattenuated_correlations(first: Floats, second: Floats) -> Floats:
     """Correlations of methods as they would be on endless examples, (methods, methods) (Spearman 1904).
 
     Those of one method on one half with the other on the other half, whose errors have nothing to do with each other,

@@ -8,11 +8,11 @@ from scipy import stats
 
 from headlens.statistics.ranking_reliability import (
     between_halves,
+    disattenuated_correlations,
     random_halves,
     spearman_brown,
     unit_ranks,
     variance_shares,
-    without_noise,
 )
 
 ITEMS, METHODS, EXAMPLES, SPLITS = 600, 3, 40, 4
@@ -46,7 +46,7 @@ def test_components_that_were_put_in_come_out(variances: tuple[float, float, flo
     within = float(np.diag(between_halves(first, second)).mean())
     assert spearman_brown(within) == pytest.approx((of_items + of_methods) / total, abs=0.04)
     # What two methods would agree in without noise, although part of their noise is the same.
-    correlation = without_noise(first, second)
+    correlation = disattenuated_correlations(first, second)
     assert correlation[0, 1] == pytest.approx(of_items / (of_items + of_methods), abs=0.09)
     np.testing.assert_allclose(np.diag(correlation), 1)
 
@@ -91,4 +91,4 @@ def test_noise_alone_has_no_reliability_and_no_corrected_correlation() -> None:
     assert shares.examples > 0.9
     assert sum(shares) == pytest.approx(1)
     own = np.diag(between_halves(first, second))
-    assert np.isnan(np.diag(without_noise(first, second))).tolist() == (own <= 0).tolist()
+    assert np.isnan(np.diag(disattenuated_correlations(first, second))).tolist() == (own <= 0).tolist()

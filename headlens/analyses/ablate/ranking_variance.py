@@ -13,11 +13,11 @@ from headlens.plots.head_grid import float_column
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.ranking_reliability import (
     SPLITS,
+    disattenuated_correlations,
     random_halves,
     spearman_brown,
     unit_ranks,
     variance_shares,
-    without_noise,
 )
 from headlens.tables.ablation_tables import RANKING_VARIANCE
 from headlens.tables.shared_columns import ALL
@@ -71,7 +71,7 @@ def variance_table(
         reliability = float(spearman_brown(correlation, len(rounds) / half))
         row = {"strategy": "shapley", "source": "orders", "share": 1 - reliability, "correlation": correlation}
         rows.append({**row, "reliability": reliability, "n": len(keys), "splits": 1})
-    corrected = pd.DataFrame(without_noise(first, second), names, names)
+    corrected = pd.DataFrame(disattenuated_correlations(first, second), names, names)
     return RANKING_VARIANCE.frame(rows)[RANKING_VARIANCE.names[1:]], corrected
 
 
