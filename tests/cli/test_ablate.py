@@ -163,6 +163,7 @@ def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     assert strategy in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("skilled")
 def test_random_sets_beside_those_of_strategies(run: Callable[..., Any], headlens: Headlens) -> None:
     refused = run("--prune", 1, "--strategies", "placebo")

@@ -287,6 +287,7 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
     assert "holds: whether both are above their controls by 0.1, and significantly so" in said
 
 
+@pytest.mark.slow
 @pytest.mark.figures(blank=True)
 def test_probes_of_weights(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("classify", tiny_bert, "--limit", 30, "--probes", "circuits", "--out", "run")

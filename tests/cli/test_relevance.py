@@ -73,6 +73,7 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     assert "Next: headlens ablate " in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.figures(blank=True)
 def test_logit_attribution_of_a_translation_model(headlens: Headlens, translator: str) -> None:
     Path("en.txt").write_text("\n".join(LINES * 4))

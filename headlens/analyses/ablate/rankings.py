@@ -279,8 +279,8 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
     if shapley is not None and len(shapley):
         errors, values = float_column(shapley, "se"), np.abs(float_column(shapley, "worth"))
         notes.append(
-            "Shapley values are those of the loss, from random orders of "
-            f"{counted(int(shapley['n'].iloc[0]), 'example')}: the largest is {values.max():.3g}, the largest standard "
+            "Shapley values are those of the loss of an example (a sum where it predicts several tokens), from random "
+            f"orders of {counted(int(shapley['n'].iloc[0]), 'example')}: the largest is {values.max():.3g}, the largest standard "
             f"error {errors.max():.2g}."
         )
     return notes
