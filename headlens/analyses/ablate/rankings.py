@@ -280,7 +280,7 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
         errors, values = float_column(shapley, "se"), np.abs(float_column(shapley, "worth"))
         notes.append(
             "Shapley values are those of the loss of an example (a sum where it predicts several tokens), from random "
-            f"orders of {counted(int(shapley['n'].iloc[0]), 'example')}: the largest is {values.max():.3g}, the largest "
-            f"standard error {errors.max():.2g}."
+            f"orders of {counted(int(shapley['n'].iloc[0]), 'example')}: the largest is {values.max():.3g}, "
+            f"the largest standard error {errors.max():.2g}."
         )
     return notes
