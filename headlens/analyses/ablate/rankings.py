@@ -238,7 +238,8 @@ def control_notes(areas: pd.DataFrame, pruning: pd.DataFrame) -> list[str]:
                 f"{row['control_of']} with {row['n_pruned']} pruned ({counted(int(row['possible_sets']), 'set')})"
                 for row in few.to_dict("records")
             )
-            own = ", and a single one is that of the strategy" if (few["possible_sets"] == 1).any() else ""
+            single = {"random-by-layer": "that of the strategy", "placebo": "all other heads"}[name]
+            own = f", and a single one is {single}" if (few["possible_sets"] == 1).any() else ""
             notes.append(
                 f"{name} has no more sets to draw from than draws, so that some are drawn again{own}: {places}."
             )

@@ -143,6 +143,8 @@ def test_what_is_told_of_controls() -> None:
         "that of the strategy: ranked with 4 pruned (1 set)."
     )
     assert other.endswith("so that some are drawn again: ranked with 2 pruned (2 sets), greedy with 2 pruned (2 sets).")
+    half = sets.assign(possible_sets=sets["possible_sets"].where(sets["strategy"] != "placebo", 1))
+    assert "drawn again, and a single one is all other heads: ranked" in control_notes(area_table(table()), half)[2]
     assert lacking == "placebo has no sets where 4 heads are pruned: too few are left to draw from."
     without = table()[lambda rows: ~rows["strategy"].isin(CONTROLS)]
     assert control_notes(area_table(without), without.iloc[1:]) == []
