@@ -112,7 +112,9 @@ def _shown(value: Any) -> str:
 
 
 _MOST_CHARACTERS = 1_000_000
-_OPENED = re.compile(r"[\[{(]\s*['\"\[{(]|(\w+\.)?\w+\(\s*(\w+=|['\"\[{(])")
+# Names of arguments are of lower case and lists begin with a text, a number or a list: "CC(C=O)" and "nc([C@H]" are
+# chemistry.
+_OPENED = re.compile(r"[\[{(]\s*['\"\[{(]|(\w+\.)?\w+\(\s*([a-z_]\w+=|['\"{]|[\[(]\s*['\"\[{(\d.-])")
 _ENCLOSED = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 
 

@@ -59,6 +59,13 @@ def test_sentences_may_look_nested(text: str) -> None:
     assert not holds_texts(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["CO.Cc1nc(C=CO)cs1.[NH4+]", "OCCn1nnc([C@@H]2C)C[C@@]3", "N2CCCC2=O)cc([N+](=O)[O-])c1", "[Na+].[OH-]"]
+)
+def test_formulas_of_chemistry_are_text(text: str) -> None:
+    assert not holds_texts(text)
+
+
 @pytest.mark.parametrize("text", ["['a']", ' ["a"] ', "{'a': 1}", "array(['a'], dtype=object)", "[[1], ['a']]"])
 def test_texts_within_texts(text: str) -> None:
     assert holds_texts(text)
