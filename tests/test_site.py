@@ -23,8 +23,6 @@ from test_docs import PAGES, prose
 
 import headlens
 
-import headlens
-
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _FORMULA = re.compile(r"\$\$(?P<display>.+?)\$\$|(?<![\w$])\$(?P<inline>[^\s$](?:[^$]*?[^\s$])?)\$(?![\w$])", re.DOTALL)
