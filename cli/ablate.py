@@ -28,10 +28,10 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
+    from headlens.analyses.ablate.ablation_findings import findings_of
     from headlens.analyses.ablate.overviews import (
         NONE_SIGNIFICANT,
         best_alone,
-        findings_of,
         most_damage,
         most_restored,
         one_row_for_orders,

@@ -1,75 +1,42 @@
 """What a reader of ablations looks for first: the heads a task needs, those that suffice alone, what pruning leaves.
 
-Tables for the page, the cards of heads, and the findings in a few sentences.
+Tables for the page, and the cards of heads.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, significant
-from headlens.analyses.ablate.missed_heads import largest_bound
-from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
-from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
-from headlens.analyses.ablate.worth_over_training import worth_by_step, worth_sentences
-from headlens.errors import counted
+from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, not_ablated, significant
+from headlens.analyses.ablate.worth_over_training import worth_by_step
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
-    amount_text,
-    chosen_text,
-    counts_text,
-    foremost,
     has_no_verdicts,
-    known_verdicts,
-    no_skill_text,
-    not_apart,
-    one_answer_text,
-    taken_away_text,
     tied,
     verdict_cells,
 )
-from headlens.heads import KEY_COLUMNS, STACKS
-from headlens.models.names import first_and_last, recorded_steps
-from headlens.pages.formatting import by_sign, compared_texts, deciding_text, number_text, value_text, without_noise
+from headlens.heads import STACKS
+from headlens.pages.formatting import by_sign, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
-from headlens.plots.head_grid import by_model_and_stack, float_column, head_name, rows_of_models
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
-from headlens.statistics.non_inferiority import LEVEL, NEEDED
-from headlens.tables.same_answers import answer_shares, same_answer_text
+from headlens.statistics.non_inferiority import NEEDED
 from headlens.tables.shared_columns import VERDICTS
-from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, WRITTEN
+from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
 LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is significant)"
 _MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
-_SOURCES = {
-    "heads": "nothing: common to all",
-    "strategy": "the strategy",
-    "examples": "the examples",
-    "orders": "the random orders",
-}
-_PAIR_COLUMNS = {
-    "interaction": "interaction",
-    "standard error": "se",
-    "p (Holm)": "p_holm",
-    "Shapley value": "value",
-    "of the other": "other_value",
-}
-_CONTROL_WORDS = {
-    "random-by-layer": ("random set", "with as many heads in every layer"),
-    "placebo": ("random set", "of as many other heads"),
-}
-_CHANGE = ("delta", "ci_low", "ci_high")
 Row = Mapping[Any, Any]
 Ends = Mapping[str, tuple[float, float]]
 
@@ -228,93 +195,6 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
         f"corrected for the number of sets that strategies chose (Holm). {VERDICTS_KEY}"
     )
     return page_table("Pruned models", records, about)
-
-
-def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
-    """How alike two strategies rank the heads."""
-    records = [
-        run_label(run, runs)
-        | {"model": row["model"], "strategy": row["strategy"], "other strategy": row["other_strategy"]}
-        | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI over heads": _ends_cell(row), "heads": row["heads"]}
-        | {"without the noise of examples": number_cell(row.get("corrected", math.nan))}
-        for run, table in tables_of(runs, "ranking_agreement")
-        for row in table.to_dict("records")
-    ]
-    about = (
-        "Rank correlations between what heads are worth by two strategies, on the examples that heads are chosen on; "
-        "intervals resample heads, and say nothing of other examples. Without the noise of examples: as it would be on "
-        "endless ones, from one strategy on one half and the other on the other half, over the reliability of both."
-    )
-    return page_table("Do strategies rank the heads alike?", records, about)
-
-
-def stable_rankings(runs: Sequence[RecordedRun]) -> PageTable:
-    """How much rankings of heads change with the examples, the random orders and the strategy."""
-    records = [
-        run_label(run, runs)
-        | {"model": row["model"], "strategy": row["strategy"], "changes with": _SOURCES[row["source"]]}
-        | {"share of the variance of ranks": number_cell(row["share"]), "reliability": number_cell(row["reliability"])}
-        | {"2.5 % of divisions": number_cell(row["low"]), "97.5 %": number_cell(row["high"]), "examples": row["n"]}
-        for run, table in tables_of(runs, "ranking_variance")
-        for row in table.to_dict("records")
-    ]
-    about = (
-        "Where the variance of ranks comes from: from what all strategies say of the heads, from differences between "
-        "strategies, or from the examples (and random orders of Shapley values). Reliability is the correlation with "
-        "the same ranking on as many other examples, from random halves by the formula of Spearman and Brown; the "
-        "quantiles are over random divisions, and are no confidence limits."
-    )
-    return page_table("How stable are the rankings?", records, about)
-
-
-def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
-    """How pairs of the heads with the largest Shapley values interact, the strongest first."""
-    records = []
-    for run, table in tables_of(runs, "interactions"):
-        order = table["interaction"].abs().sort_values(ascending=False, kind="stable").index
-        for row in table.loc[order].to_dict("records"):
-            heads = {
-                name: head_name({key: row[f"{prefix}{key}"] for key in KEY_COLUMNS})
-                for name, prefix in (("head", ""), ("other head", "other_"))
-            }
-            numbers = {name: number_cell(row[column]) for name, column in _PAIR_COLUMNS.items()}
-            sure = {"significant": "yes" if row["p_holm"] < LEVEL else "no", "n": row["n"]}
-            records.append(run_label(run, runs) | {"model": row["model"]} | heads | numbers | sure)
-    about = (
-        "Shapley interaction index of pairs of heads for minus the loss, on the examples that heads are chosen on: "
-        "below 0, each stands in for the other; above 0, each needs the other. P-values are corrected for the pairs of "
-        "the model (Holm)."
-    )
-    return page_table("Which heads stand in for each other, or need each other?", records, about)
-
-
-def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
-    """The mean of the metric over numbers of pruned heads, beside those of random orders."""
-    records = [
-        run_label(run, runs)
-        | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
-        | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
-        | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
-        | {
-            f"{name}, {words}": number_cell(row.get(column.format(prefix), math.nan))
-            for name, prefix in CONTROL_COLUMNS.items()
-            for words, column in (("lowest", "{}_low"), ("highest", "{}_high"), ("how many worse", "better_than_{}"))
-        }
-        | {"up to": counted(int(row["most"]), "head")}
-        for run, table in tables_of(runs, "pruning_areas")
-        for row in table.assign(strategy=control_names(table)).to_dict("records")
-    ]
-    about = (
-        "Mean of the metric over numbers of pruned heads, from none to the most (trapezoids), on examples that heads "
-        "were not chosen on; of random orders and sets the mean. `worse than it` counts random orders whose mean is "
-        "worse, `how many worse` random sets beside those of the strategy; a few do not make a test."
-    )
-    return page_table("The metric while heads go", records, about)
-
-
-def _ends_cell(row: Row) -> Cell:
-    low, value, high = (float(row[name]) for name in ("ci_low", "spearman", "ci_high"))
-    return interval_cell((low, value, high, 0.0), (-1.0, 1.0)) if np.isfinite([low, high]).all() else Cell("")
 
 
 def control_names(pruning: pd.DataFrame) -> pd.Series[str]:
@@ -482,213 +362,3 @@ def worth_of_checkpoints(runs: Sequence[RecordedRun]) -> PageTable:
         "checkpoint, and not at all where a model is not shown to be better than guessing, or gives one answer."
     )
     return page_table("What heads are worth over training", records, about)
-
-
-def findings_of(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]] = ()) -> list[str]:
-    """The head that is needed most, how many are needed or not, and how many can be pruned.
-
-    A head is not said to be needed where no change is significant.
-
-    Args:
-        tables: `ablation` and `pruning` as they are written; either may be missing.
-        models: what run.json says of them; of checkpoints of one training the last is told in full.
-    """
-    ablation = tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
-    if sentences := worth_sentences(ablation, models):
-        tables = rows_of_models(tables, first_and_last(recorded_steps(models))[1:])
-        ablation = tables["ablation"]
-    silent = set[str]()  # models without verdicts
-    for (model, mode), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
-        if mode == DENOISE:
-            sentences += [f"{model}: {_restored(rows)}"] * bool(rows["n"].iloc[0] >= FEW_EXAMPLES)
-        elif has_no_verdicts(rows):
-            silent.add(str(model))
-            answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
-            ablated = rows[~not_ablated(rows)]
-            sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(ablated)}")
-        elif rows["n"].iloc[0] >= FEW_EXAMPLES and rows["delta"].notna().any():
-            sentences.append(f"{model}: {_needed(rows)}")
-    if "pruning" in tables:
-        sentences += _sets_needed(tables["pruning"], silent)
-    return sentences
-
-
-def _no_verdict(rows: pd.DataFrame, answers: float, examples: str, what: str) -> str:
-    """Why nothing is said of what heads are needed for: one answer to that share of the examples, or no skill."""
-    # A table from somewhere else may have empty cells.
-    n = int(np.nanmax([0, *float_column(rows, "n")]))
-    metric, same = str(rows["metric"].iloc[0]), same_answer_text(answers)
-    if same and str(rows["task"].iloc[0]) in WRITTEN:
-        return f"the model gives {same} ({n:,} {examples}), so that {metric} does not tell what {what} are needed for."
-    return (one_answer_text if answers >= 1 else no_skill_text)(metric, n, examples, what)
-
-
-def _without_any(rows: pd.DataFrame) -> str:
-    """The metric of a model without verdicts, and whether it changes without single heads."""
-    metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
-    if not math.isfinite(baseline):
-        return ""
-    gone, heads, value = without(str(rows["mode"].iloc[0])), counted(len(rows), "head"), number_text(baseline)
-    if not (rows["value"] != baseline).any():
-        return f" It has exactly the same {metric}, {value}, {gone} any one of {heads}."
-    sure, lost = int(significant(rows).sum()), int((significant(rows) & (worsening(rows) > 0)).sum())
-    verb, taken = "changes" if sure < 2 else "change", "taken out" if gone == "without" else "replaced"
-    ways = {sure: "to the worse", 0: "to the better"}.get(lost, f"{lost} of them to the worse") if sure else ""
-    way = f" ({ways})" if ways else ""
-    return f" It has {metric} {value}; {sure or 'none'} of {heads} {verb} it significantly when {taken} alone{way}."
-
-
-def _needed(rows: pd.DataFrame) -> str:
-    """The effect of removing the heads of one model in one mode, in a sentence."""
-    tests, others = len(rows), rows[not_ablated(rows)]
-    rows = rows[~not_ablated(rows)]
-    task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
-    worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
-    better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows, tests)
-    verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
-    if counts and mode == "path":
-        verdicts = f" Of the direct paths, not of the heads: {counts[0].lower()}{counts[1:]}"
-    if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
-        verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}.{verdicts}"
-    verdicts += _missed(others)
-    if worst.empty:
-        intact = number_text(float(baseline))
-        same = (rows["value"].dropna() == baseline).all()
-        has = f"exactly the same {metric} as with all, {intact}," if same else f"{metric} {intact} or better"
-        none = f"{gone} any one of {len(rows)} heads, {task} has {has} on these examples"
-        return f"{none}.{better}{verdicts}"
-    row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
-    value, intact = compared_texts(row["value"], row["baseline"])
-    change = (
-        f"{metric} {value} instead of {intact}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
-        f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}"
-        f"{deciding_text(row['ci_low'], row['ci_high'], row['p_holm'])}."
-    )
-    alike = (worse == worse.max()).sum()
-    if not lost:
-        effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
-        none = f"none of {len(rows)} heads {effect} on its own"
-        return f"{none}; the largest loss is {gone} {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
-    # Improvements, which are counted in a sentence of their own, may be significant, too.
-    what = f"The loss {gone} {'each of ' * (lost > 1)}{counted(lost, 'head')}" if better else counted(lost, "head")
-    significance = f"{what} of {len(rows)} {'is' if lost == 1 or better else 'are'} significant."
-    near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
-    most = f"{task} suffers most {gone}"
-    if near:
-        removed = gone == "without"
-        most = (
-            f"one of the heads that {task} suffers most without is"
-            if removed
-            else f"one of the largest losses is {gone}"
-        )
-    which = f"{head_name(row)}{tied(alike, near=near)}"
-    return f"{most} {which}: {change} {significance}{better}{verdicts}"
-
-
-def _missed(others: pd.DataFrame) -> str:
-    """What is known of heads that were not ablated, in a sentence; empty where all were."""
-    if others.empty:
-        return ""
-    head, bound, _ = largest_bound(others)
-    left_in = "was not ablated" if len(others) == 1 else "were not ablated"
-    which = f"{counted(len(others), 'other head')} with less attribution {left_in}"
-    if bound is None:
-        return f" {which}."
-    amount = amount_text(bound, str(others["metric"].iloc[0]))
-    return (
-        f" {which}; with 95 % confidence, none of them changes {others['metric'].iloc[0]} by more than {amount}, if "
-        f"effects add up (the bound of {head})."
-    )
-
-
-def _restored(rows: pd.DataFrame) -> str:
-    """Which head's output on the original text restores most, in a sentence."""
-    metric, baseline, original = (rows[name].iloc[0] for name in ("metric", "baseline", "on_original"))
-    changed, whole = compared_texts(baseline, original)
-    begin = f"on the changed texts {metric} is {changed}, on the originals {whole}"
-    lower = {str(metric)} <= LOWER_IS_BETTER
-    if not (baseline > original if lower else baseline < original):
-        return f"{begin}: the changed texts are no worse, so that there is nothing to restore."
-    best = most_restored(rows, 1)
-    if best.empty:
-        return f"{begin}; no head's output on the original restores any of that on its own."
-    row, better = best.iloc[0], -worsening(rows)
-    place = int(np.nanargmax(better))
-    near, alike = not_apart(rows, place, _CHANGE), tied((better == better.max()).sum())
-    sure = int((significant(rows) & (better > 0)).sum())
-    most = "one of the heads whose output on the original restores most is" if near else "most is restored by"
-    value, _ = compared_texts(row["value"], row["baseline"])
-    which = head_name(row) + (tied((better == better.max()).sum(), near=near) if near else alike)
-    change = value_text(row["delta"], row["ci_low"], row["ci_high"])
-    p_value = "below 0.001" if row["p_holm"] < 0.001 else format(row["p_holm"], ".3f")
-    return (
-        f"{begin}; {most} {which}: {value}, a change of {change}, Holm-corrected p {p_value}, "
-        f"{row['restored']:.0%} of what the changed texts take away. {sure or 'None'} of {counted(len(rows), 'head')} "
-        f"{'restores' if sure == 1 else 'restore'} some of it significantly."
-    )
-
-
-def _better_without(rows: pd.DataFrame) -> str:
-    """How many heads make a model significantly better when removed, and the foremost one."""
-    if rows.empty:
-        return ""
-    place = int(np.argmin(worsening(rows)))
-    row, near = rows.iloc[place], not_apart(rows, place, _CHANGE)
-    value, _ = compared_texts(row["value"], row["baseline"])
-    best, gone = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum(), near=near)}", without(str(row["mode"]))
-    begin = f"{gone[0].upper()}{gone[1:]}"
-    if len(rows) == 1:
-        return f" {begin} {best}, {row['metric']} is significantly better: {value}."
-    most = "among them" if near else f"most so {gone}"
-    which = f"{begin} any one of {len(rows)} heads, {row['metric']} is significantly better, {most}"
-    return f" {which} {best}: {value}."
-
-
-def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
-    """The most heads that a strategy takes out and that are shown not to be needed, or else what is not decided.
-
-    Args:
-        pruning: as it is written.
-        silent: models of which it was said why they have no verdicts.
-    """
-    sentences = []
-    for model, rows in pruning.groupby("model", sort=False):
-        sets = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS]) & (rows["n_pruned"] > 0)]
-        chosen = known_verdicts(sets)
-        if len(sets) and has_no_verdicts(sets) and str(model) not in silent:
-            answers = answer_shares(rows)[0] if "answer_share" in rows else 1.0  # of the whole model, the first row
-            sentences.append(f"{model}: {_no_verdict(sets, answers, 'evaluation examples', 'pruned heads')}")
-        if len(chosen):
-            row = foremost(chosen, "n_pruned")
-            gone, left = int(row["n_pruned"]), int(row["n_heads"])
-            as_many = chosen[chosen["n_pruned"] == gone]
-            equal = (as_many["value"] == row["value"]) & (as_many["verdict"] == row["verdict"])
-            pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, as_many[equal]['strategy']))})"
-            sentence = chosen_text(row, chosen, "sets of heads", most="largest", least="smallest")
-            sentence += taken_away_text(row, pruned, len(chosen), "sets of heads")
-            sentence += _other_strategies(as_many[~equal])
-            sentences.append(f"{model}: {sentence}{_random_sets(rows, row)}")
-    return sentences
-
-
-def _other_strategies(rows: pd.DataFrame) -> str:
-    """What other strategies reach with as many heads pruned, as the first was chosen on these examples."""
-    texts = [f"{row['strategy']} {number_text(float(row['value']))}" for row in rows.to_dict("records")]
-    others = "This strategy was picked on these examples; others with as many heads pruned"
-    return f" {others}: {', '.join(texts)}." if texts else ""
-
-
-def _random_sets(pruning: pd.DataFrame, chosen: Row) -> str:
-    """What random sets of as many heads reach in a model: chance may do as well as the strategy that chose a set."""
-    as_many = pruning[pruning["n_pruned"] == chosen["n_pruned"]].dropna(subset=["value"])
-    kinds = {RANDOM: ("random order", "of as many heads"), **_CONTROL_WORDS}
-    sentences = ""
-    for name, (what, of) in kinds.items():
-        drawn = as_many[as_many["strategy"] == name]
-        if name in CONTROLS and len(drawn):
-            drawn = drawn[drawn["control_of"] == chosen["strategy"]]
-        if len(drawn):
-            low, high = compared_texts(drawn["value"].min(), drawn["value"].max())
-            values = f"{low} to {high}" if low != high else f"{low} each" if len(drawn) > 1 else low
-            sentences += f" {counted(len(drawn), what)} {of}: {values}."
-    return sentences

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.ablate import overviews, worth_over_training
+from headlens.analyses.ablate import overviews, ranking_overviews, worth_over_training
+from headlens.analyses.ablate.ablation_findings import findings_of
 from headlens.analyses.ablate.figures import KEEP_ONLY, ablation_map, pruning_curve, side_by_side
 from headlens.analyses.ablate.interactions_figure import interactions_map
 from headlens.findings import layer_smoothness
@@ -60,10 +61,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     )
     makers = *of_heads, layer_smoothness.smoothness_overview, overviews.pruned_models, overviews.pruned_by_stack
     compared = (
-        overviews.pruning_areas,
-        overviews.compared_rankings,
-        overviews.stable_rankings,
-        overviews.interacting_pairs,
+        ranking_overviews.pruning_areas,
+        ranking_overviews.compared_rankings,
+        ranking_overviews.stable_rankings,
+        ranking_overviews.interacting_pairs,
     )
     return [table for make in (*makers, *compared) if (table := make(runs)).rows]
 
@@ -119,5 +120,5 @@ REPORT = CommandReport(
     | dict.fromkeys(("side_by_side", "keep_only", worth_over_training.NAME), ("ablation",)),
     overviews=_overviews,
     heads=overviews.ablation_heads,
-    findings=lambda run: overviews.findings_of(run.tables, run.model_facts),
+    findings=lambda run: findings_of(run.tables, run.model_facts),
 )

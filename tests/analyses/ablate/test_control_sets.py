@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from headlens.analyses.ablate.ablation_findings import findings_of
 from headlens.analyses.ablate.figures import pruning_curve
 from headlens.analyses.ablate.options import COMMAND, STRATEGIES, PruneOptions
-from headlens.analyses.ablate.overviews import control_names, findings_of, one_row_for_orders
+from headlens.analyses.ablate.overviews import control_names, one_row_for_orders
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS, control_sets
 from headlens.analyses.ablate.rankings import area_table, control_notes
 from headlens.errors import OptionError

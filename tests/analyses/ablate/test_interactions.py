@@ -20,8 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.interactions_figure import interactions_map, named
 from headlens.analyses.ablate.options import PruneOptions
-from headlens.analyses.ablate.overviews import interacting_pairs
 from headlens.analyses.ablate.pruning_strategies import Score
+from headlens.analyses.ablate.ranking_overviews import interacting_pairs
 from headlens.analyses.ablate.rankings import interaction_notes, interactions_table
 from headlens.analyses.ablate.scorers import InteractionEstimator, mean_with_error
 from headlens.attention.session import AttentionSession

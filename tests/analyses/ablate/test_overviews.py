@@ -10,7 +10,6 @@ from made_runs import ablation_tables
 
 from headlens.analyses.ablate.overviews import (
     best_alone,
-    compared_rankings,
     damage_by_layer,
     heads_alone,
     most_damage,
@@ -18,8 +17,8 @@ from headlens.analyses.ablate.overviews import (
     one_row_for_orders,
     pruned_by_stack,
     pruned_models,
-    pruning_areas,
 )
+from headlens.analyses.ablate.ranking_overviews import compared_rankings, pruning_areas
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, PRUNING_AREAS

@@ -12,8 +12,8 @@ from saved import build
 from scipy import stats
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.overviews import stable_rankings
 from headlens.analyses.ablate.pruning_strategies import Score
+from headlens.analyses.ablate.ranking_overviews import stable_rankings
 from headlens.analyses.ablate.ranking_variance import variance_notes, variance_table
 from headlens.analyses.ablate.rankings import agreement_table, rankings_table
 from headlens.analyses.ablate.scorers import (

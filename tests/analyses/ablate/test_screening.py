@@ -17,10 +17,11 @@ from saved import build
 from scipy import stats
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.ablate.ablation_findings import findings_of
 from headlens.analyses.ablate.figures import ablation_map, not_ablated
 from headlens.analyses.ablate.missed_heads import largest_bound, screening_facts, screening_notes
 from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
-from headlens.analyses.ablate.overviews import ablation_heads, damage_by_layer, findings_of
+from headlens.analyses.ablate.overviews import ablation_heads, damage_by_layer
 from headlens.analyses.ablate.screening import Screener, subset_effects, subset_members
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.attention.session import AttentionSession

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from made_runs import ablation_tables
 
-from headlens.analyses.ablate.overviews import findings_of
+from headlens.analyses.ablate.ablation_findings import findings_of
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.worth_over_training import worth_by_step, worth_over_training
 from headlens.tables.shared_columns import VERDICTS

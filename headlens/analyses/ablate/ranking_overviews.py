@@ -1,0 +1,119 @@
+"""Tables of rankings of heads: how alike and how stable they are, pairs of heads, and the metric while heads go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.ablate.overviews import Row, control_names
+from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
+from headlens.errors import counted
+from headlens.heads import KEY_COLUMNS
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
+from headlens.plots.head_grid import head_name
+from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.statistics.non_inferiority import LEVEL
+
+_SOURCES = {
+    "heads": "nothing: common to all",
+    "strategy": "the strategy",
+    "examples": "the examples",
+    "orders": "the random orders",
+}
+_PAIR_COLUMNS = {
+    "interaction": "interaction",
+    "standard error": "se",
+    "p (Holm)": "p_holm",
+    "Shapley value": "value",
+    "of the other": "other_value",
+}
+
+
+def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
+    """How alike two strategies rank the heads."""
+    records = [
+        run_label(run, runs)
+        | {"model": row["model"], "strategy": row["strategy"], "other strategy": row["other_strategy"]}
+        | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI over heads": _ends_cell(row), "heads": row["heads"]}
+        | {"without the noise of examples": number_cell(row.get("corrected", math.nan))}
+        for run, table in tables_of(runs, "ranking_agreement")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "Rank correlations between what heads are worth by two strategies, on the examples that heads are chosen on; "
+        "intervals resample heads, and say nothing of other examples. Without the noise of examples: as it would be on "
+        "endless ones, from one strategy on one half and the other on the other half, over the reliability of both."
+    )
+    return page_table("Do strategies rank the heads alike?", records, about)
+
+
+def stable_rankings(runs: Sequence[RecordedRun]) -> PageTable:
+    """How much rankings of heads change with the examples, the random orders and the strategy."""
+    records = [
+        run_label(run, runs)
+        | {"model": row["model"], "strategy": row["strategy"], "changes with": _SOURCES[row["source"]]}
+        | {"share of the variance of ranks": number_cell(row["share"]), "reliability": number_cell(row["reliability"])}
+        | {"2.5 % of divisions": number_cell(row["low"]), "97.5 %": number_cell(row["high"]), "examples": row["n"]}
+        for run, table in tables_of(runs, "ranking_variance")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "Where the variance of ranks comes from: from what all strategies say of the heads, from differences between "
+        "strategies, or from the examples (and random orders of Shapley values). Reliability is the correlation with "
+        "the same ranking on as many other examples, from random halves by the formula of Spearman and Brown; the "
+        "quantiles are over random divisions, and are no confidence limits."
+    )
+    return page_table("How stable are the rankings?", records, about)
+
+
+def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
+    """How pairs of the heads with the largest Shapley values interact, the strongest first."""
+    records = []
+    for run, table in tables_of(runs, "interactions"):
+        order = table["interaction"].abs().sort_values(ascending=False, kind="stable").index
+        for row in table.loc[order].to_dict("records"):
+            heads = {
+                name: head_name({key: row[f"{prefix}{key}"] for key in KEY_COLUMNS})
+                for name, prefix in (("head", ""), ("other head", "other_"))
+            }
+            numbers = {name: number_cell(row[column]) for name, column in _PAIR_COLUMNS.items()}
+            sure = {"significant": "yes" if row["p_holm"] < LEVEL else "no", "n": row["n"]}
+            records.append(run_label(run, runs) | {"model": row["model"]} | heads | numbers | sure)
+    about = (
+        "Shapley interaction index of pairs of heads for minus the loss, on the examples that heads are chosen on: "
+        "below 0, each stands in for the other; above 0, each needs the other. P-values are corrected for the pairs of "
+        "the model (Holm)."
+    )
+    return page_table("Which heads stand in for each other, or need each other?", records, about)
+
+
+def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
+    """The mean of the metric over numbers of pruned heads, beside those of random orders."""
+    records = [
+        run_label(run, runs)
+        | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
+        | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
+        | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
+        | {
+            f"{name}, {words}": number_cell(row.get(column.format(prefix), math.nan))
+            for name, prefix in CONTROL_COLUMNS.items()
+            for words, column in (("lowest", "{}_low"), ("highest", "{}_high"), ("how many worse", "better_than_{}"))
+        }
+        | {"up to": counted(int(row["most"]), "head")}
+        for run, table in tables_of(runs, "pruning_areas")
+        for row in table.assign(strategy=control_names(table)).to_dict("records")
+    ]
+    about = (
+        "Mean of the metric over numbers of pruned heads, from none to the most (trapezoids), on examples that heads "
+        "were not chosen on; of random orders and sets the mean. `worse than it` counts random orders whose mean is "
+        "worse, `how many worse` random sets beside those of the strategy; a few do not make a test."
+    )
+    return page_table("The metric while heads go", records, about)
+
+
+def _ends_cell(row: Row) -> Cell:
+    low, value, high = (float(row[name]) for name in ("ci_low", "spearman", "ci_high"))
+    return interval_cell((low, value, high, 0.0), (-1.0, 1.0)) if np.isfinite([low, high]).all() else Cell("")
