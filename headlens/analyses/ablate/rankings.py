@@ -24,6 +24,7 @@ REPLICATES = 2000
 _RANDOM, _NONE = "random", "none"
 # What columns of controls are called, and what their sets are.
 CONTROL_COLUMNS = {"random-by-layer": "by_layer", "placebo": "placebo"}
+_ENOUGH = 19  # random sets, of which being better than all has a probability of 1 in 20 by chance
 _CONTROL_SETS = {"random-by-layer": "as many heads in every layer", "placebo": "heads that it does not choose"}
 
 
@@ -224,13 +225,14 @@ def control_notes(areas: pd.DataFrame, pruning: pd.DataFrame) -> list[str]:
         if len(known):
             several = "; ".join(
                 f"{number_text(row['area'])} for {row['strategy']}, {number_text(row[f'{prefix}_low'])} to "
-                f"{number_text(row[f'{prefix}_high'])} for its random sets "
+                f"{number_text(row[f'{prefix}_high'])} for its random sets"
                 + _beaten(row[f"better_than_{prefix}"], row[f"equal_to_{prefix}"], seeds)
                 for row in known.to_dict("records")
             )
             notes.append(
                 f"{name} ({counted(seeds, 'random set')} of {_CONTROL_SETS[name]} beside each set): mean "
                 f"{known['metric'].iloc[0]} over 0 to {int(known['most'].iloc[0])} pruned heads is {several}."
+                f"{_too_few(seeds, 'random set')}"
             )
         few = rows[rows["possible_sets"] <= seeds].drop_duplicates(["control_of", "n_pruned"])
         if len(few):
@@ -253,7 +255,18 @@ def control_notes(areas: pd.DataFrame, pruning: pd.DataFrame) -> list[str]:
 
 
 def _beaten(better: float, equal: float, of: float) -> str:
-    return f"(better than {better:.0f}" + f", equal to {equal:.0f}" * bool(equal > 0) + f" of {of:.0f})"
+    """How many random sets are beaten; nothing where beating all of them would be chance one time in twenty or more."""
+    if of < _ENOUGH:
+        return ""
+    return f" (better than {better:.0f}" + f", equal to {equal:.0f}" * bool(equal > 0) + f" of {of:.0f})"
+
+
+def _too_few(of: float, what: str) -> str:
+    if of >= _ENOUGH:
+        return ""
+    return (
+        f" With {counted(int(of), what)}, even being better than all is no evidence at the 5 % level ({_ENOUGH} are)."
+    )
 
 
 def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list[str]:
@@ -268,13 +281,14 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
     if len(known):
         first = known.iloc[0]
         several = ", ".join(
-            f"{row['strategy']} {number_text(row['area'])} "
+            f"{row['strategy']} {number_text(row['area'])}"
             + _beaten(row["better_than"], row["equal_to"], row["orders"])
             for row in known.to_dict("records")
         )
         notes.append(
             f"Mean {first['metric']} over 0 to {int(first['most'])} pruned heads, beside that of random orders "
             f"({number_text(first['random_low'])} to {number_text(first['random_high'])}): {several}."
+            f"{_too_few(first['orders'], 'random order')}"
         )
     shapley = None if rankings is None else rankings[rankings["strategy"] == "shapley"]
     if shapley is not None and len(shapley):

@@ -131,8 +131,12 @@ def test_areas_beside_those_of_random_sets() -> None:
     assert "by_layer_low" not in area_table(without)
 
 
-def test_what_is_told_of_controls() -> None:
+def test_what_is_told_of_controls(monkeypatch: pytest.MonkeyPatch) -> None:
     sets = table().iloc[1:]
+    few_sets = control_notes(area_table(table()), sets)[0]
+    assert "better than 1" not in few_sets
+    assert few_sets.endswith("With 2 random sets, even being better than all is no evidence at the 5 % level (19 are).")
+    monkeypatch.setattr("headlens.analyses.ablate.rankings._ENOUGH", 2)
     by_layer, few, other, lacking = control_notes(area_table(table()), sets)
     assert by_layer == (
         "random-by-layer (2 random sets of as many heads in every layer beside each set): mean accuracy over 0 to 4 "

@@ -142,7 +142,7 @@ def test_rankings_and_their_agreement() -> None:
 
 
 @pytest.mark.parametrize(("metric", "beaten"), [("accuracy", 1), ("loss", 1)])
-def test_areas_are_means_over_pruned_heads(metric: str, beaten: int) -> None:
+def test_areas_are_means_over_pruned_heads(metric: str, beaten: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("none", None, 0, 0.8)]
     rows += [("ranked", None, 2, 0.8), ("ranked", None, 4, 0.6)]
     rows += [("random", seed, count, 0.8 - 0.05 * seed * count) for seed in (0, 2) for count in (2, 4)]
@@ -153,6 +153,11 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int) -> None:
     assert (areas.loc["ranked", "random_low"], areas.loc["ranked", "random_high"]) == pytest.approx((0.6, 0.8))
     assert areas.loc["ranked", "better_than"] == beaten
     assert math.isnan(areas.loc["random", "better_than"])
+    (few,) = comparison_notes(area_table(table), None)
+    assert few.endswith(
+        "ranked 0.750. With 2 random orders, even being better than all is no evidence at the 5 % level (19 are)."
+    )
+    monkeypatch.setattr("headlens.analyses.ablate.rankings._ENOUGH", 2)
     (note,) = comparison_notes(area_table(table), None)
     assert note == (
         f"Mean {metric} over 0 to 4 pruned heads, beside that of random orders (0.600 to 0.800): ranked 0.750 (better "
