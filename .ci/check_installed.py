@@ -46,20 +46,7 @@ where = { pattern = "star" }
 # The words of a small run of each command, and a file that the run leaves.
 _FEW = ["--limit", "16", "--seed", "1"]
 _STEPS = ["--task", "paraphrase", "--steps", "2", *_FEW]
-_GRAPHS = [
-    "--epochs",
-    "1",
-    "--methods",
-    "clusters=2",
-    "--thresholds",
-    "1",
-    "--groups",
-    "2",
-    "--methods",
-    "top=1",
-    "--windows",
-    "1",
-]
+_GRAPHS = ["--epochs", "1", "--methods", "clusters=2,thresholds=1,groups=2,top=1,windows=1"]
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "classify": (["--limit", "30", "--out", "classify"], "classify/heads.csv"),
     "relevance": (["--limit", "6", "--replicates", "20", "--out", "relevance"], "relevance/relevance.csv"),

@@ -112,7 +112,7 @@ GROUPS = {
     "data-args": Option("How texts and examples are read", CORPUS),
     "model-args": Option("How the model is loaded", MODEL),
     "strategy-args": Option("Settings of single modes and strategies", PRUNING),
-    "methods": Option("Settings of single methods", "Graphs"),
+    "methods": Option("Graphs that are tried, and settings of single methods", "Graphs"),
     "projections": Option("How queries and keys are projected", "Projections"),
     "trust": Option(
         "What may run code of whoever made a model: remote-code, its Python files; pickle, a checkpoint that is not "

@@ -159,7 +159,7 @@ def commands_of(family: Family, model: str) -> dict[str, tuple[str, ...]]:
     heads = f"{stack}.1.0,{stack}.1.2" if grouped else f"{stack}.1.0"
     heads = "encoder.0.0,encoder.1.0" if family.name == "ALBERT" else heads
     written = ("--target-text", "a dog sees the river") if pair else ()
-    few = ("--windows", "0,3", "--groups", "2", "--thresholds", "1", "--methods", "clusters=2", "--epochs", "1")
+    few = ("--methods", "windows=0,3,groups=2,thresholds=1,clusters=2", "--epochs", "1")
     return {
         "classify": ("classify", model, *corpus),
         "relevance": ("relevance", model, *corpus),

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 TRAINED = ("--steps", 4, "--batch-tokens", 150, "--data-args", "longest=40")
 SST2 = ("--task", "sst2", "--data", "{data}/train.tsv", "--dev-data", "{data}/dev.tsv")
-GRID = (
-    "--windows",
-    "0,3",
-    "--groups",
-    "2",
-    "--thresholds",
-    "1",
-    "--methods",
-    "clusters=2",
-    "--epochs",
-    1,
-    "--methods",
-    "points=1",
-)
+GRID = ("--methods", "windows=0,3,groups=2,thresholds=1,clusters=2,points=1", "--epochs", 1)
 CASES: dict[str, tuple[object, ...]] = {
     "classify": ("classify", "{bert}", "--limit", 60, "--batch-tokens", 200),
     "relevance": ("relevance", "{bert}", "--limit", 12, "--batch-tokens", 100),

@@ -143,7 +143,7 @@ def test_check_says_what_is_there(headlens: Headlens, odd: Callable[..., str], c
 
 
 TUNE = ("--task", "sst2", "--data", "dev.tsv", "--dev-data", "dev.tsv", "--steps", 1, "--batch-tokens", 600, "--out")
-GRID = ("--windows", "3", "--groups", "2", "--thresholds", "1", "--methods", "clusters=2", "--epochs", 1)
+GRID = ("--methods", "windows=3,groups=2,thresholds=1,clusters=2", "--epochs", 1)
 ENTMAX = ("--attention", "entmax15")
 COMMANDS = {
     "classify": CLASSIFY,

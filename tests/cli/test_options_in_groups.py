@@ -89,6 +89,7 @@ def test_what_is_none_is_refused(command: str, group: str, texts: tuple[str, ...
             ("sparsefinder", "--learning-rate", "1"),
             "--learning-rate is a part of --projections now: --projections learning-rate=VALUE.",
         ),
+        (("sparsefinder", "--windows", "3"), "--windows is a part of --methods now: --methods windows=VALUE."),
         (("attend", "--allow-pickle"), "--allow-pickle is a part of --trust now: --trust pickle."),
         (
             ("classify", "--exclude-self"),

@@ -41,20 +41,7 @@ def roberta(folder: Path, tokenizer_of_made_texts: Tokenizer) -> str:
 
 TUNE = ("--task", "sst2", "--data", "dev.tsv", "--dev-data", "dev.tsv", "--steps", 1, "--batch-tokens", 600)
 TEXT = ("--task", "mlm", "--corpus", "long.txt", "--steps", 1, "--batch-tokens", 600)
-GRID = (
-    "--windows",
-    "3",
-    "--groups",
-    "2",
-    "--thresholds",
-    "1",
-    "--methods",
-    "clusters=2",
-    "--epochs",
-    1,
-    "--task",
-    "none",
-)
+GRID = ("--methods", "windows=3,groups=2,thresholds=1,clusters=2", "--epochs", 1, "--task", "none")
 COMMANDS: dict[str, tuple[object, ...]] = {
     "train": ("train", "model", *TEXT),
     "fine-tuning": ("train", "model", *TUNE),

@@ -35,21 +35,8 @@ from headlens.tables.sparsefinder_tables import GOLD, METRICS, PARETO
 from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
-GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--methods", "clusters=4", "--epochs", 1)
-FEW = (
-    "--windows",
-    "0,3",
-    "--groups",
-    "2",
-    "--thresholds",
-    "1",
-    "--methods",
-    "clusters=2",
-    "--epochs",
-    1,
-    "--limit",
-    25,
-)
+GRID = ("--methods", "windows=0,3,5,groups=2,4,thresholds=1,3,clusters=4", "--epochs", 1)
+FEW = ("--methods", "windows=0,3,groups=2,thresholds=1,clusters=2", "--epochs", 1, "--limit", 25)
 METHODS = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
 TABLES = ("pareto", "areas", "heads", "clusters", "pos_pairs", "examples")
 BLOCKS = {"block_v1", "block_v2", "block_bigbird", "block_longformer"}
@@ -348,7 +335,7 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
         "points=1",
         "--no-figures",
     )
-    more = (*more, "--thresholds", "0,1000000", "--limit", 24)
+    more = (*more, "--methods", "thresholds=0,1000000", "--limit", 24)
     done = headlens("sparsefinder", "mt/model", *pair, *FEW, *more, "--out", "run")
     assert done.code == 0, done.err
     pareto = pd.read_csv("run/pareto.csv")
@@ -452,10 +439,10 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 @pytest.mark.slow
 def test_numbers_that_are_named_twice_count_once(headlens: Headlens, judge: str) -> None:
-    grid = ("--windows", "0,3", "--groups", "2,02", "--thresholds", "1,1.0,.5", "--methods", "global-tokens=0,00")
+    grid = ("--methods", "windows=0,3,groups=2,02,thresholds=1,1.0,.5,global-tokens=0,00")
     run = ("sparsefinder", judge, "--limit", 25, "--task", "none", "--no-figures")
     assert headlens(*run, *grid, "--out", "twice").code == 0
-    once = ("--windows", "0,3", "--groups", 2, "--thresholds", "1,.5")
+    once = ("--methods", "windows=0,3,groups=2,thresholds=1,.5")
     assert headlens(*run, *once, "--out", "once").code == 0
     for name in ("pareto", "areas", "heads"):
         assert Path(f"twice/{name}.csv").read_bytes() == Path(f"once/{name}.csv").read_bytes()
@@ -527,16 +514,19 @@ def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: st
 
 
 WRONG = {
-    "clusters that are not tried": (("--methods", "clusters=6"), "--methods clusters 6 is not one of --groups"),
-    "an even window": (("--windows", "0,4"), "--windows 4: a window is centred on the query, so its size must be odd"),
-    "an odd number of groups": (("--groups", "2,3"), "--groups 3: hashes come in pairs"),
+    "clusters that are not tried": (("--methods", "clusters=6"), "--methods clusters 6 is not one of --methods groups"),
+    "an even window": (
+        ("--methods", "windows=0,4"),
+        "--methods windows 4: a window is centred on the query, so its size must be odd",
+    ),
+    "an odd number of groups": (("--methods", "groups=2,3"), "--methods groups 3: hashes come in pairs"),
     "fewer tokens than none": (
         ("--methods", "global-tokens=0,-1"),
         "--methods global-tokens -1 is out of range",
     ),
-    "no distance": (("--thresholds", "-1"), "--thresholds -1.0 is out of range"),
-    "no list": (("--thresholds", "near"), "is not a list of numbers"),
-    "nothing": (("--windows", ","), "each need at least one number"),
+    "no distance": (("--methods", "thresholds=-1"), "--methods thresholds -1.0 is out of range"),
+    "no list": (("--methods", "thresholds=near"), "is not a list of numbers"),
+    "nothing": (("--methods", "windows=,"), "each need at least one number"),
     "blocks without tokens": (
         ("--methods", "block-size=0"),
         "--methods block-size 0 is out of range",

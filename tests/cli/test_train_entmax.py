@@ -107,7 +107,7 @@ def test_heads_learn_their_alphas_which_every_command_reads(
     left = learned_alphas(package.load("smaller").model)
     assert left is not None
     assert left.rows["alpha"].tolist() == after.drop(index=1).tolist()
-    small = ("--windows", "0,3", "--thresholds", "1", "--groups", "2", "--epochs", 1, "--task", "none")
+    small = ("--methods", "windows=0,3,thresholds=1,groups=2", "--epochs", 1, "--task", "none")
     done = headlens("sparsefinder", "run/model", "--corpus", "text.txt", *small, "--out", "found")
     assert done.code == 0, done.err
     assert pd.read_csv("found/alphas.csv")["alpha"].tolist() == table["alpha"].tolist()

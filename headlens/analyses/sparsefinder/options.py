@@ -58,6 +58,7 @@ class ParameterGrid(Checked):
         "window:1 has, one key to each side.",
         shown="0,3,9,27",
         **_WHOLE_NUMBERS,
+        group="methods",
     )
     thresholds: tuple[float, ...] = option(
         tuple(0.5 * n for n in range(1, 11)),
@@ -66,6 +67,7 @@ class ParameterGrid(Checked):
         shown="1,2.5,5",
         metavar="LIST",
         parse=numbers,
+        group="methods",
         at_least=0,
     )
     groups: tuple[int, ...] = option(
@@ -73,6 +75,7 @@ class ParameterGrid(Checked):
         "Numbers of clusters, buckets, hashes, global tokens and random keys to try; even numbers.",
         shown="2,8,20",
         **_WHOLE_NUMBERS,
+        group="methods",
     )
     block_size: int | None = option(
         None,
@@ -107,12 +110,12 @@ class ParameterGrid(Checked):
         super().__post_init__()
         if not (self.windows and self.thresholds and self.groups and self.global_tokens):
             raise OptionError(
-                "--windows, --thresholds, --groups and --methods global-tokens each need at least one number.",
+                "--methods windows, thresholds, groups and global-tokens each need at least one number.",
                 "For example 0, 2, 8 and 0.",
             )
-        window = "--windows {}: a window is centred on the query, so its size must be odd."
+        window = "--methods windows {}: a window is centred on the query, so its size must be odd."
         _check(self.windows, lambda n: n == 0 or (n > 0 and n % 2 == 1), window, "Give odd numbers, or 0.")
-        groups = "--groups {}: hashes come in pairs."
+        groups = "--methods groups {}: hashes come in pairs."
         _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
 
 
@@ -283,10 +286,10 @@ class SparsefinderRequest(Checked):
     fit: FitOptions = field(default_factory=FitOptions)
     clusters: int | None = option(
         None,
-        "Number of clusters (one of --groups) in which parts of speech are counted.",
+        "Number of clusters (one of groups) in which parts of speech are counted.",
         _GRAPHS,
         metavar="N",
-        shown="8, or the closest value in --groups",
+        shown="8, or the closest value in groups",
         group="methods",
     )
     metric: MetricOptions = field(default_factory=MetricOptions)
@@ -313,7 +316,9 @@ class SparsefinderRequest(Checked):
         super().__post_init__()
         if self.clusters is not None and self.clusters not in self.grid.groups:
             known = ", ".join(map(str, self.grid.groups))
-            raise OptionError(f"--methods clusters {self.clusters} is not one of --groups.", f"Choose one of {known}.")
+            raise OptionError(
+                f"--methods clusters {self.clusters} is not one of --methods groups.", f"Choose one of {known}."
+            )
         if self.attention is not None and parse_normalizer(self.attention) is None:
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
 
@@ -330,7 +335,7 @@ class SparsefinderRequest(Checked):
 
     @property
     def counted_clusters(self) -> int:
-        """Number of clusters for parts of speech: `--methods clusters`, or the one of `--groups` nearest to 8."""
+        """Number of clusters for parts of speech: `--methods clusters`, or what is nearest to 8 in its `groups`."""
         return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
 
 
@@ -339,5 +344,5 @@ COMMAND = CommandOptions(
     (SparsefinderRequest,),
     "run_sparsefinder",
     SparsefinderRequest.from_options,
-    first=("corpus", "parser", "dev", "attention", "windows", "thresholds", "groups", "task", "data", "device"),
+    first=("corpus", "parser", "dev", "attention", "task", "data", "device"),
 )
