@@ -67,7 +67,6 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "95 % CI": bounds(row, 3),
                 "signed": row["signed"],
                 "raw": row["raw"],
-                "its layer": row["its_layer"],
                 "positive sum": f"{row['positive']:.2f}",
                 "examples": row["n"],
             }

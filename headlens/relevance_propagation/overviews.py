@@ -15,10 +15,10 @@ from headlens.pages.page_tables import PageTable, interval_cell, number_cell, pa
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import limit
 from headlens.relevance_propagation.shares import (
-    CANCEL,
     ONE_ANSWER,
-    OPPOSES,
     SAME_OUTPUT,
+    SERVES,
+    UNSIGNED,
     UNSIGNED_RULES,
     even_shares,
     layer_signs,
@@ -37,10 +37,6 @@ OPPOSED = (
     "Positive shares of a layer that add up to more than 1 are those of heads that others work against: a share may be "
     "large because little is left of the layer."
 )
-_IN_LAYER = {
-    OPPOSES: ", of a layer that works against the target as a whole",
-    CANCEL: ", of a layer whose heads cancel, where shares mean nothing",
-}
 _SPELLED = {"magnitude": "its magnitude", "raw magnitude": "magnitude of raw"}
 _SHARES = "all heads (shares, not comparable between layers)"
 
@@ -57,10 +53,10 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     top = ((run, rule, row) for run, rule, rows in largest for row in rows.to_dict("records"))
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
-        f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of heads whose `raw` is "
-        "above 0, and significantly so where it has an interval: that does not hold 0. Shares have 95 % bootstrap "
-        f"intervals (dot, line; from {number_text(low)} to {number_text(end)}) against the equal share 1 / heads "
-        f"(tick). A layer may contribute next to nothing. {OPPOSED}"
+        f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of layers that serve the "
+        "target and of heads whose share and `raw` are above 0, significantly so where there is an interval: that does "
+        f"not hold 0. Shares have 95 % bootstrap intervals (dot, line; from {number_text(low)} to {number_text(end)}) "
+        f"against the equal share 1 / heads (tick). A layer may contribute next to nothing. {OPPOSED}"
     )
     return page_table(shares_title(*(rows for *_, rows in largest)), records, about)
 
@@ -73,20 +69,21 @@ def shares_title(*parts: pd.DataFrame) -> str:
 def _above(*parts: pd.DataFrame) -> str:
     """What `largest_shares` asks of a head: the interval decides where there is one."""
     tested = any(np.isfinite(float_column(rows, "raw_low")).any() for rows in parts)
-    return f"raw is {'significantly ' * tested}above 0"
+    return f"share and raw are {'significantly ' * tested}above 0"
 
 
 def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
-    """The heads of one model and stack with the largest shares above 0, with `even`, `its_layer` and `positive`.
+    """The heads of one model and stack with the largest shares above 0, with `even` and `positive`.
 
-    Left out are heads whose `raw` is not above 0, or has an interval that is not: a share is a mean of ratios, which
-    also is above 0 where head and layer work against the target.
+    Left out are heads of layers that do not serve the target as a whole, and heads whose share or `raw` is not above 0,
+    or has an interval that is not: a share is a mean of ratios, which also is above 0 where head and layer work against
+    the target.
     """
-    shares, raw, low = (float_column(rows, name) for name in ("relevance", "raw", "raw_low"))
-    columns = {"even": even_shares(rows), "its_layer": layer_signs(rows), "positive": positive_sums(rows)}
-    rows = rows.assign(relevance=shares, raw=raw, **columns)
+    shares, raw, *lows = (float_column(rows, name) for name in ("relevance", "raw", "ci_low", "raw_low"))
+    serves = np.isin(layer_signs(rows).astype(str), (SERVES, UNSIGNED))
+    rows = rows.assign(relevance=shares, raw=raw, even=even_shares(rows), positive=positive_sums(rows))
     return (
-        rows[(shares > 0) & ~(raw <= 0) & ~(low <= 0)]
+        rows[serves & (shares > 0) & ~(raw <= 0) & ~(lows[0] <= 0) & ~(lows[1] <= 0)]
         .sort_values("relevance", ascending=False, kind="stable")
         .head(most)
     )
@@ -109,7 +106,7 @@ def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
     interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
-    shown |= {"of all magnitudes": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+    shown |= {"of its stack": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
     return shown | {"its layer": row["its_layer"]}
 
 
@@ -124,7 +121,9 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = (
         f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
-        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of all heads."
+        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of its stack's "
+        "heads. The sign of `share of its layer` differs from that of `raw` where the layer works against the target, "
+        "and may do so elsewhere, as a share is a mean of ratios."
     )
     return page_table("Largest contributions across layers", records, about)
 
@@ -202,16 +201,15 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             value = value_text(*(float(row[name]) for name in _RAW))
             sentences.append(
                 f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "
-                f"summed magnitudes of all heads{tied(1, near=near)}."
+                f"summed magnitudes of its stack's heads{tied(1, near=near)}."
             )
         ordered = largest_shares(part.rows, len(part.rows))
         for row in ordered[ordered["relevance"] > ordered["even"]].head(1).to_dict("records"):
-            layer = _IN_LAYER.get(row["its_layer"], "")
             value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
             near = not_apart(ordered, 0, ("relevance", *_BOUNDS))
             largest = "one of the largest positive shares" if near else "the largest positive share"
             sentences.append(
-                f"{head_name(row)} has {largest} of its layer's relevance, among heads whose {_above(ordered)}{layer}: "
+                f"{head_name(row)} has {largest} of its layer's relevance, among heads whose {_above(ordered)}: "
                 f"{value}{tied(1, near=near)}; an equal share is {number_text(row['even'])}, all positive shares of "
                 f"its layer add up to {number_text(row['positive'])}."
             )
@@ -243,7 +241,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
     value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
     record = {"model": row["model"], "head": head_name(row), "relevance": number_cell(value)}
     record |= {"95 % CI": interval_cell((low, value, high, even), ends), "equal share": number_cell(even)}
-    record |= {"its layer": row["its_layer"], "its positive shares": number_cell(row["positive"])}
+    record |= {"its positive shares": number_cell(row["positive"])}
     return record | {"n": row.get("n"), "rule": rule, "target": row.get("target")}
 
 

@@ -46,9 +46,9 @@ def shares(values: list[float]) -> dict[str, pd.DataFrame]:
 
 
 def test_heads_stand_in_the_order_of_their_relevance() -> None:
-    table = top_heads([run(shares([0.1, 0.4, -0.2, 0.3, np.nan, 0.25]))])
+    table = top_heads([run(shares([0.15, 0.4, -0.2, 0.3, np.nan, 0.25]))])
     assert column(table, "head") == ["encoder.0.1", "encoder.1.0", "encoder.1.2", "encoder.0.0"]
-    assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.100"]
+    assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.150"]
     assert column(table, "95 % CI")[0] == "0.300 to 0.500"
     assert column(table, "equal share") == ["0.333"] * 4
     assert set(column(table, "rule")) == {"epsilon"}
@@ -58,18 +58,28 @@ def test_heads_stand_in_the_order_of_their_relevance() -> None:
     assert "from 0.000 to 0.500" in table.about
 
 
-def test_a_head_of_a_layer_that_opposes_the_target_is_told_apart() -> None:
+@pytest.mark.parametrize("bounds", [(-0.9, -0.1), (-0.2, 0.3), (np.nan, np.nan)])
+def test_shares_of_a_layer_that_does_not_serve_the_target_are_not_listed(bounds: tuple[float, float]) -> None:
     tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
     own = tables["relevance"]["rule"] == "epsilon"
     tables["relevance"].loc[own, "raw"] = [-1.0, 0.1, -3.0, 0.3, 0.3, 0.4]
     tables["relevance"][["ci_low", "ci_high"]] = np.nan
+    layer = own & (tables["relevance"]["layer"] == 0)
+    tables["relevance"].loc[layer, ["layer_raw_low", "layer_raw_high"]] = bounds
     recorded = run(tables)
-    table = top_heads([recorded])
-    assert column(table, "head")[:2] == ["encoder.0.1", "encoder.1.2"]
-    assert column(table, "its layer")[:2] == ["opposes the target", "serves the target"]
+    assert column(top_heads([recorded]), "head") == ["encoder.1.2", "encoder.1.0", "encoder.1.1"]
     (found,) = relevance_findings(recorded)
-    assert "encoder.0.1 has the largest positive share of its layer's relevance, among heads whose raw is" in found
-    assert "above 0, of a layer that works against the target as a whole: 0.600" in found
+    assert "encoder.0.1 has" not in found
+    assert "-3.000 in units of the output, 58.8% of the summed magnitudes of its stack's heads" in found
+
+
+def test_a_share_whose_interval_holds_0_is_not_listed() -> None:
+    tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
+    own = tables["relevance"]["rule"] == "epsilon"
+    tables["relevance"].loc[own, "raw"] = [0.1, 0.6, 0.3, 0.3, 0.3, 0.4]
+    tables["relevance"][["ci_low", "ci_high"]] = np.nan
+    tables["relevance"].loc[own & (tables["relevance"]["relevance"] == 0.6), ["ci_low", "ci_high"]] = (-0.34, 1.0)
+    assert "encoder.0.1" not in column(top_heads([run(tables)]), "head")
 
 
 def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:
@@ -94,7 +104,7 @@ def test_no_head_is_listed_whose_contribution_may_be_none() -> None:
     assert column(top_heads([run({"relevance": rows})]), "head") == ["encoder.1.1", "encoder.1.2", "encoder.0.2"]
 
 
-@pytest.mark.parametrize(("half", "words"), [(0.2, "raw is significantly above 0"), (np.nan, "raw is above 0")])
+@pytest.mark.parametrize(("half", "words"), [(0.2, "share and raw are significantly above 0"), (np.nan, "share and raw are above 0")])
 def test_titles_and_findings_say_whether_the_interval_of_raw_decides(half: float, words: str) -> None:
     recorded = run({"relevance": bounded(shares([0.5, 0.4, 0.1, 0.3, 0.4, 0.3])["relevance"], [0.3] * 6, half)})
     assert f"of heads whose {words} (not comparable" in top_heads([recorded]).title
@@ -124,15 +134,21 @@ def test_positive_shares_of_a_layer_are_added_up(values: list[float]) -> None:
     assert "add up to more than 1" in table.about
 
 
-@pytest.mark.parametrize(("low", "high", "told"), [(-0.1, 0.1, True), (0.01, 0.1, False), (-0.1, -0.01, False)])
-def test_shares_of_heads_that_cancel_are_said_to_mean_nothing(low: float, high: float, *, told: bool) -> None:
+@pytest.mark.parametrize(
+    ("low", "high", "layer"),
+    [(-0.1, 0.1, "its heads cancel"), (0.01, 0.1, "serves the target"), (-0.1, -0.01, "opposes the target")],
+)
+def test_shares_of_heads_that_cancel_or_oppose_the_target_are_not_listed(low: float, high: float, layer: str) -> None:
     tables = shares([0.9, 0.6, -0.5, 0.3, 0.3, 0.4])
     own = tables["relevance"]["rule"] == "epsilon"
-    tables["relevance"].loc[own, "raw"] = [1.0, 1.0, -2.01, 0.3, 0.3, 0.4]
-    frame = tables["relevance"].assign(layer_raw_low=low, layer_raw_high=high)
+    tables["relevance"].loc[own, "raw"] = [1.0, 1.0, -1.9 if low > 0 else -2.01, 0.3, 0.3, 0.4]
+    frame = tables["relevance"].assign(layer_raw_low=0.1, layer_raw_high=2.0)
+    frame.loc[frame["layer"] == 0, ["layer_raw_low", "layer_raw_high"]] = (low, high)
     recorded = run({"relevance": frame})
-    assert (column(top_heads([recorded]), "its layer")[0] == "its heads cancel") == told
-    assert ("of a layer whose heads cancel, where shares mean nothing" in relevance_findings(recorded)[0]) == told
+    assert column(largest_heads_table([recorded]), "its layer")[0] == layer
+    expected = ["encoder.0.0", "encoder.0.1"] * (low > 0) + ["encoder.1.2", "encoder.1.0", "encoder.1.1"]
+    assert column(top_heads([recorded]), "head") == expected
+    assert ("encoder.0.0 has" in relevance_findings(recorded)[0]) == (low > 0)
 
 
 def test_heads_and_the_remainder_are_said_to_add_up_to_the_target() -> None:
@@ -163,7 +179,7 @@ def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
     heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0"]  # none that gives nothing
     assert column(table, "head") == heads
     assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500"]
-    assert column(table, "of all magnitudes") == ["50.0%", "30.0%", "15.0%", "5.0%"]
+    assert column(table, "of its stack") == ["50.0%", "30.0%", "15.0%", "5.0%"]
     assert column(table, "share of its layer")[3] == "0.900"
     assert "95 % CI" not in {own.name for own in table.columns}  # runs of before have none
     bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}
@@ -173,7 +189,7 @@ def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
 def test_at_most_ten_heads_of_every_model_and_stack() -> None:
     frames = [relevance_tables(model)["relevance"] for model in ("one", "two")]
     many = [f.assign(layer=f["layer"] + 2 * n) for f in frames for n in range(3)]
-    many.append(frames[0].assign(stack="cross"))
+    many = [f.assign(ci_low=np.nan) for f in [*many, frames[0].assign(stack="cross")]]
     table = top_heads([run({"relevance": pd.concat(many)})])
     assert column(table, "model") == ["one"] * 16 + ["two"] * 10
     assert [name.split(".")[0] for name in column(table, "head")] == ["encoder"] * 10 + ["cross"] * 6 + ["encoder"] * 10
@@ -188,7 +204,7 @@ def test_an_outlier_has_numbers_but_no_picture() -> None:
 
 def test_runs_stand_below_each_other() -> None:
     runs = [run(relevance_tables("one"), "first"), run({}, "second"), run(relevance_tables("two"), "third")]
-    assert column(top_heads(runs), "run") == ["first"] * 6 + ["third"] * 6
+    assert list(dict.fromkeys(column(top_heads(runs), "run"))) == ["first", "third"]
     assert column(rule_agreement_table(runs), "run") == ["first", "third"]
 
 
@@ -212,7 +228,8 @@ def test_a_rule_without_signs_is_compared_by_magnitudes_alone() -> None:
 
 def test_a_rule_without_signs_says_nothing_of_serving_the_target() -> None:
     tables = {"relevance": relevance_tables(rules=("taylor",))["relevance"].assign(raw=1.0)}
-    assert set(column(top_heads([run(tables)]), "its layer")) == {"magnitudes, no sign"}
+    assert column(top_heads([run(tables)]), "head")
+    assert set(column(largest_heads_table([run(tables)]), "its layer")) == {"magnitudes, no sign"}
     (found,) = relevance_findings(run(tables))
     assert "contributes most in magnitude (rule taylor)" in found
 
