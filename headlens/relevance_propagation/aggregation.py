@@ -106,7 +106,7 @@ class RelevanceSums:
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
-        """One row per head.
+        """One row for each head that the rule gives a relevance.
 
         Columns: `relevance`, the mean of normalised relevance with its 95 % bootstrap interval `ci_low`, `ci_high`
         (empty where every example was left out; the interval already where fewer than 10 were kept); `raw`, the mean of
@@ -255,11 +255,11 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         left out. Correlations that do not exist are NaN, and so are intervals of fewer than ten heads, and those of
         what resampling moves to one side, see `bias_corrected_interval`.
     """
-    stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
+    stacks: list[str] = list(dict.fromkeys(site.stack for site in means if site in others))
     rows = []
     for stack, of in product(stacks if len(stacks) == 1 else [*stacks, ALL], ("relevance", "magnitude")):
         taken, pairs = (np.abs if of == "magnitude" else np.asarray), []
-        for first, second in ((means[s], others[s]) for s in means if stack in (ALL, s.stack)):
+        for first, second in ((means[s], others[s]) for s in means if s in others and stack in (ALL, s.stack)):
             # Heads that have a mean under both rules: in a layer that always cancels none has.
             has_means = ~(np.isnan(first[0]) | np.isnan(second[0]))
             pairs.append((taken(first[:, has_means]), taken(second[:, has_means])))

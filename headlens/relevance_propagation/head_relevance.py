@@ -234,7 +234,8 @@ def head_relevance(
     alike = same_output(identical) if identical else one_answer(sums[rules[0]].answer_share)
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
-    notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
+    stacks = dict.fromkeys(site.stack for site in sums[rules[0]].sites)
+    notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], stacks, flows)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
@@ -257,7 +258,11 @@ def nothing_read(corpus: Corpus, reader: CorpusReader, counts: EncodingCounts, u
 
 
 def _relevance_notes(
-    reader: RelevanceReader, encoding: EncodingCounts, table: HeadTable, flows: Mapping[Rule, Conservation | None]
+    reader: RelevanceReader,
+    encoding: EncodingCounts,
+    table: HeadTable,
+    stacks: Iterable[str],
+    flows: Mapping[Rule, Conservation | None],
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
 
@@ -265,6 +270,7 @@ def _relevance_notes(
         reader: what was run.
         encoding: what became of the sentences.
         table: of one rule, `RelevanceSums.table`.
+        stacks: of the model.
         flows: where relevance went, by rule.
     """
     notes = []
@@ -294,13 +300,12 @@ def _relevance_notes(
             f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
             f"in biases, {lost} was lost{mixed}."
         )
-    given = table.rows.groupby("stack")["raw"].transform(lambda raw: raw.ne(0).any())
-    if silent := table.rows.loc[~given, "stack"].unique().tolist():
+    if absent := [stack for stack in stacks if stack not in set(table.rows["stack"])]:
         notes.append(
-            f"{table.rows['rule'].iloc[0]}: heads of the {' and '.join(silent)} write nothing into the residual stream "
-            "that ends in the target, which they reach by way of other heads alone: what they give themselves is 0."
+            f"{table.rows['rule'].iloc[0]}: heads of the {' and '.join(absent)} write nothing into the residual stream "
+            "that ends in the target, which they reach by way of other heads alone: they have no rows."
         )
-    layers = table.rows[given].drop_duplicates(["stack", "layer"])
+    layers = table.rows.drop_duplicates(["stack", "layer"])
     texts = {
         "cancelled": "Where positive and negative relevance of a layer's heads all but cancel, an example has no "
         "shares and is left out of that layer's means",

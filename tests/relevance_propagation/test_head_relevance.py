@@ -240,8 +240,10 @@ def test_heads_and_the_remainder_add_up_to_the_target(loaded: Loaded, name: str)
     assert ("to their tangents" in told) == (name == "bert, class")
     absent = [note for note in found.notes if "heads of the encoder write nothing into the residual stream" in note]
     assert len(absent) == (name == "marian, forced")
-    assert (rows[rows["stack"] == "encoder"]["raw"] == 0).all() == bool(absent)
-    assert (rows[rows["stack"] != "encoder"]["raw"] != 0).all()
+    assert set(rows["stack"]) == set(others["stack"]) - ({"encoder"} if absent else set())
+    assert (rows["raw"] != 0).all()
+    compared = found.correlations[found.correlations["of"] == "raw"].set_index("stack")["n"]
+    assert compared.to_dict() == {**rows.groupby("stack").size()} | ({"all": len(rows)} if len(compared) > 1 else {})
     assert not any("encoder 0" in note for note in found.notes if "cancel" in note and absent)
 
 
