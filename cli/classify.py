@@ -107,7 +107,7 @@ def _show_probes(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
         screen.table("Best heads of each probe, on prompts made for it", head_probe_records(tables["probes"]))
         screen.say([PROBE_COLUMNS])
     if "circuits" in tables:
-        screen.table("Heads that copy by their weights", copying_records(tables["circuits"], _MOST_CIRCUITS))
+        screen.table("Largest copying scores", copying_records(tables["circuits"], _MOST_CIRCUITS))
         screen.table("Pairs of heads that compose most", composition_records(tables["composition"], _MOST_CIRCUITS))
 
 

@@ -121,9 +121,9 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = (
         f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
-        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of its stack's "
-        "heads. The sign of `share of its layer` differs from that of `raw` where the layer works against the target, "
-        "and may do so elsewhere, as a share is a mean of ratios."
+        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of the heads "
+        "of its stack. The sign of `share of its layer` differs from that of `raw` where the layer works against the "
+        "target, and may do so elsewhere, as a share is a mean of ratios."
     )
     return page_table("Largest contributions across layers", records, about)
 

@@ -219,10 +219,13 @@ def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int
         seen = behind.sum(-1) + 1 - left_out * (1 + first) if causal else length - left_out * (1 + first)
         even = chosen.sum(-1) / torch.as_tensor(seen, device=weights.device).clamp_min(1)
         found[f"{name}_even"] = ((even * asked).sum(-1) / number).expand(found[name].shape)
+        if left_out:
+            found[f"{name}_weight"] = ((weights * chosen).sum(-1) * asked).sum(-1) / number
     for name, back in (("previous", 1), ("two_back", 2)):
         queries = torch.arange(first + 2, length - last, device=weights.device)
         keys = queries - back
         found[name] = others[..., queries, keys].mean(-1)
+        found[f"{name}_weight"] = weights[..., queries, keys].mean(-1)
         found[f"{name}_most"] = (others[..., queries, :].argmax(-1) == keys).double().mean(-1)
         seen = queries - first if causal else torch.full_like(queries, length - first - 1)
         found[f"{name}_even"] = (1 / seen.double()).mean().expand(found[name].shape)
@@ -299,6 +302,7 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
                 "above": min(float(d.mean()) for d in differences),
                 "chance": float(first[f"{number}_even"][:, place].mean()),
                 "most": float(first[f"{number}_most"][:, place].mean()),
+                "weight": np.nan if name in _IN_TEXT else float(first.get(f"{number}_weight", values)[:, place].mean()),
                 "p_value": max(p_values),  # above both
                 **dict.fromkeys(("copying", "rate", "first_four"), np.nan),
             }

@@ -45,7 +45,7 @@ from headlens.weights.head_matrices import HeadMatrices, head_matrices
 
 FREQUENT, TEXTS = 1000, 5000  # tokens that are copied or not, and texts of the corpus in which they are counted
 DIRECTIONS, NEAREST, EARLIER = 3, 6, 5  # of a matrix, tokens of each, earlier heads of each head
-DRAWS, _SURE, _FEWEST = 100, 0.95, 2
+DRAWS, _SURE, _FEWEST = 200, 0.95, 2
 # What no text contains.
 _UNUSED = re.compile(r"[\[<]\|?(unused|extra_id|reserved|0x|pad|dummy)", re.IGNORECASE)
 

@@ -253,8 +253,9 @@ PROBES = TableSchema(
         ),
         share(
             "score",
-            "Mean over queries and prompts of the weight that the role is about: on the previous token, on earlier "
-            "copies of the same token, on what followed them, on the first token. Retrieval: the share of the answer's "
+            "Mean over queries and prompts of the weight that the role is about: on the previous token or on earlier "
+            "copies of the same token, both as a share of the weight on tokens other than the query and the first; on "
+            "what followed earlier copies; on the first token. Retrieval: the share of the answer's "
             "tokens that the head looks at as they are generated (Wu et al. 2024); query-retrieval: nDCG@10 of the "
             "document that answers the question.",
             "share of attention",
@@ -287,9 +288,14 @@ PROBES = TableSchema(
             "Share of queries whose most attended token is there, or of questions whose document is ranked first.",
             "share of tokens",
         ),
+        share(
+            "weight",
+            "The same mean of weights of which nothing is left out; empty for retrieval and query-retrieval.",
+            "share of attention",
+        ),
         number("p_value", "One-sided p-value of being above both controls (Student's t over prompts, the larger one)."),
         number("p_holm", "`p_value` corrected for all heads of the model (Holm 1979)."),
-        truth("holds", "Whether the head holds the role: `p_holm` below 0.05, and `above` at least 0.1."),
+        truth("holds", "Whether the head passes the probe: `p_holm` below 0.05, and `above` at least 0.1."),
         number(
             "stability",
             "Spearman's correlation between the scores of the heads on one half of the prompts and on the other.",

@@ -282,7 +282,7 @@ def test_probes_of_a_decoder(headlens: Headlens, tmp_path: Path) -> None:
     held = json.loads(Path("run/probes.json").read_text(encoding="utf-8"))
     assert held == {"t": {"induction": [], "sink": []}}
     said = " ".join(done.out.split())
-    assert "t: none of 2 heads holds the role induction on prompts made for it; nearest is decoder.0." in said
+    assert "t: none of 2 heads passes the probe induction on prompts made for it; nearest is decoder.0." in said
     assert "Best heads of each probe, on prompts made for it" in said
     assert "holds: whether both are above their controls by 0.1, and significantly so" in said
 
@@ -305,7 +305,7 @@ def test_probes_of_weights(headlens: Headlens, tiny_bert: Path) -> None:
     page = Path("page/report.html").read_text(encoding="utf-8")
     for words in (
         "Composition between layers",
-        "Heads that copy by their weights",
+        "Largest copying scores",
         "Leading directions of its weights",
     ):
         assert words in page

@@ -104,7 +104,9 @@ def test_no_head_is_listed_whose_contribution_may_be_none() -> None:
     assert column(top_heads([run({"relevance": rows})]), "head") == ["encoder.1.1", "encoder.1.2", "encoder.0.2"]
 
 
-@pytest.mark.parametrize(("half", "words"), [(0.2, "share and raw are significantly above 0"), (np.nan, "share and raw are above 0")])
+@pytest.mark.parametrize(
+    ("half", "words"), [(0.2, "share and raw are significantly above 0"), (np.nan, "share and raw are above 0")]
+)
 def test_titles_and_findings_say_whether_the_interval_of_raw_decides(half: float, words: str) -> None:
     recorded = run({"relevance": bounded(shares([0.5, 0.4, 0.1, 0.3, 0.4, 0.3])["relevance"], [0.3] * 6, half)})
     assert f"of heads whose {words} (not comparable" in top_heads([recorded]).title

@@ -117,12 +117,12 @@ def naive(weights: dict[str, np.ndarray], sets: PromptSets, causal: bool) -> dic
             means.append(float(np.mean(masses)))
         return float(np.mean(means))
 
-    def at(back: int) -> float:
+    def at(back: int, *, others: bool = True) -> float:
         means = []
         for matrix in weights["fresh"]:
             masses = []
             for query in range(sets.first + 2, len(matrix) - sets.last):
-                row = [0 if k == query or k < sets.first else w for k, w in enumerate(matrix[query])]
+                row = [0 if others and (k == query or k < sets.first) else w for k, w in enumerate(matrix[query])]
                 masses.append(row[query - back] / sum(row))
             means.append(np.mean(masses))
         return float(np.mean(means))
@@ -136,20 +136,24 @@ def naive(weights: dict[str, np.ndarray], sets: PromptSets, causal: bool) -> dic
     even_first = np.mean([1 / (q + 1 if causal else length) for q in range(1, length - sets.last)])
     r, g = sets.repeated, sets.gapped
     return {
-        "previous": {"score": at(1), "control": even, "second_score": at(1), "second_control": at(2)},
+        "previous": {"score": at(1), "control": even, "second_score": at(1), "second_control": at(2)}
+        | {"weight": at(1, others=False)},
         "duplicate": {
             "score": over("repeated", r.copies, True),
             "control": over("fresh", sets.fresh.copies, True),
             "second_score": over("gapped", g.copies, True),
             "second_control": over("gapped", g.shifted_copies, True),
+            "weight": over("repeated", r.copies, False),
         },
         "induction": {
             "score": over("repeated", r.following, False),
             "control": over("fresh", sets.fresh.following, False),
             "second_score": over("gapped", g.following, False),
             "second_control": over("gapped", g.shifted, False),
+            "weight": over("repeated", r.following, False),
         },
-        "sink": {"score": first(0), "control": even_first, "second_score": first(0), "second_control": first(1)},
+        "sink": {"score": first(0), "control": even_first, "second_score": first(0), "second_control": first(1)}
+        | {"weight": first(0)},
     }
 
 

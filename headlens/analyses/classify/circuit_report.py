@@ -131,8 +131,8 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         copying = int((float_column(rows, "copying") > float_column(rows, "copying_random")).sum())
         words = "heads copies by its weights" if copying == 1 else "heads copy by their weights"
         sentences.append(
-            f"{model}: {copying} of {len(rows)} {words} more than 95 % of random heads (score above "
-            f"{best['copying_random']:.2f}; one in twenty would by chance). The largest score is that of "
+            f"{model}: {copying} of {len(rows)} {words} (score above {best['copying_random']:.2f}, as that of one in "
+            "forty heads with random weights). The largest score is that of "
             f"{head_name(best)}, {best['copying']:.2f}; it raises the logit of the token itself most for "
             f"{best['copying_top']:.0%} of frequent tokens."
         )
@@ -162,11 +162,12 @@ def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     return [
         page_table(
-            "Heads that copy by their weights",
+            "Largest copying scores",
             copying,
-            f"The {_BEST} heads of every model with the largest copying score, which of 95 % of heads with random "
-            "weights is no larger than the number behind it; own token first: how often the logit of a frequent token "
-            "itself is raised the most among theirs; matching: whether queries look for their own token.",
+            f"The {_BEST} heads of every model with the largest copying score. Of 95 % of heads with random weights it "
+            "is no larger in magnitude than the number behind it: one head in forty is above that by chance; own token "
+            "first: how often the logit of a frequent token itself is raised the most among theirs; matching: whether "
+            "queries look for their own token.",
         ),
         page_table(
             "Pairs of heads that compose most",

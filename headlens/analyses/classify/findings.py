@@ -95,7 +95,7 @@ def classify_findings(
             elif has_even(part.rows):
                 sentences.insert(0, even_sentence(part.rows))
             elif all(family == NONE for family in families(part.rows["role"])):
-                sentences.insert(0, f"none of {counted(len(part.rows), 'head')} has a role.")
+                sentences.insert(0, f"none of {counted(len(part.rows), 'head')} has a role on this text.")
         findings += [f"{name}: {sentence}" for sentence in sentences]
     findings += probe_sentences(tables["probes"]) if "probes" in tables else []
     return findings + circuit_sentences(tables)

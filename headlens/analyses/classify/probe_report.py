@@ -31,6 +31,10 @@ _WORDS = {
     "induction": ("what followed earlier copies of the same token", "without copies", "without the gaps between them"),
     "sink": ("the first token", "even attention", "the second token"),
 }
+_OF_OTHERS = (
+    "previous",
+    "duplicate",
+)  # what is left out of their weights: those on the first token and on the query's own
 _MEASURED = {
     "retrieval": (
         "{score} of the answer's tokens looked at as they are generated ({control} of the answer to another question); "
@@ -43,10 +47,11 @@ _MEASURED = {
 PROBE_CAPTION = Caption(
     "Roles on prompts",
     "The weight that every head gives, on prompts of random tokens, to the previous token, to earlier copies of the "
-    "same token, to what followed earlier copies (induction) and to the first token (sink). On prompts that end in a "
+    "same token (of these two as a share of its weight on tokens other than itself and the first), to what followed "
+    "earlier copies (induction) and to the first token (sink). On prompts that end in a "
     "question: how many of the answer's tokens it looks at as they are generated (retrieval), and how well it ranks "
     "the document that has the answer (query-retrieval, nDCG@10). Below each is half the width of its 95 % interval "
-    "where there is room; layer 0 is at the bottom. A dot: the head holds the role, as its score is above both "
+    "where there is room; layer 0 is at the bottom. A dot: the head passes the probe, as its score is above both "
     "controls by 0.1, significantly after Holm's correction for all heads. Heads without a dot are pale.",
 )
 
@@ -59,12 +64,12 @@ PROBE_COLUMNS = (
 
 
 def holds_role(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
-    """Which rows of probes.csv are of a head that holds the role."""
+    """Which rows of probes.csv are of a head that passes the probe."""
     return (rows["holds"].astype(str) == "True").to_numpy(bool)
 
 
 def probe_sentences(probes: pd.DataFrame) -> list[str]:
-    """Sentences on every probe of every model: the best head with both controls, and how many heads hold the role.
+    """Sentences on every probe of every model: the best head with both controls, and how many heads pass it.
 
     Args:
         probes: rows of probes.csv.
@@ -77,7 +82,7 @@ def probe_sentences(probes: pd.DataFrame) -> list[str]:
 
 
 def best_probed(rows: pd.DataFrame) -> pd.DataFrame:
-    """The row of the best head of one model and probe: of those that hold the role, if any do; none of no rows."""
+    """The row of the best head of one model and probe: of those that pass the probe, if any do; none of no rows."""
     held = rows[holds_role(rows)]
     return _best(held if len(held) else rows).head(1)
 
@@ -88,18 +93,22 @@ def _sentence(probe: str, row: Mapping[Any, Any] | pd.Series[Any], held: int, he
         measured = _MEASURED[probe].format(**{name: f"{row[name]:.2f}" for name in names})
     else:
         measured = _weights_text(probe, row)
-    role = f"the role {probe} on prompts made for it"
+    role = f"the probe {probe} on prompts made for it"
     if held:
-        holds = "holds" if held == 1 else "hold"
-        return f"{counted(held, 'head')} of {heads} {holds} {role}, most of all {head_name(row)}: {measured}."
-    return f"none of {heads} heads holds {role}; nearest is {head_name(row)} with {measured}."
+        passes = "passes" if held == 1 else "pass"
+        return f"{counted(held, 'head')} of {heads} {passes} {role}, most of all {head_name(row)}: {measured}."
+    return f"none of {heads} heads passes {role}; nearest is {head_name(row)} with {measured}."
 
 
 def _weights_text(probe: str, row: Mapping[Any, Any] | pd.Series[Any]) -> str:
     target, control, second = _WORDS[probe]
-    measured = f"{share_text(row['score'])} % of its weight to {target} ({share_text(row['control'])} % {control}"
+    weight = float(row.get("weight", np.nan))
+    of_others = probe in _OF_OTHERS and not np.isclose(weight, row["score"])
+    rest = " on tokens other than itself and the first" * of_others
+    measured = f"{share_text(row['score'])} % of its weight{rest} to {target} ({share_text(row['control'])} % {control}"
     again = f"{share_text(row['second_score'])} % against " if row["second_score"] != row["score"] else ""
-    return f"{measured}; {again}{share_text(row['second_control'])} % {second})"
+    whole = f", and {share_text(weight)} % of all its weight" * (of_others and bool(np.isfinite(weight)))
+    return f"{measured}; {again}{share_text(row['second_control'])} % {second}){whole}"
 
 
 def probe_map(probes: pd.DataFrame) -> Figure | None:
@@ -116,7 +125,7 @@ def probe_map(probes: pd.DataFrame) -> Figure | None:
     cells = Cells(
         "score",
         holds_role,
-        "Dot: the head holds the role (above both controls by 0.1, significantly).",
+        "Dot: the head passes the probe (above both controls by 0.1, significantly).",
         unsure=lambda rows: ~holds_role(rows),
         pale="Pale: it does not.",
     )

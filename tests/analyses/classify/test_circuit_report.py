@@ -67,9 +67,9 @@ def run(**tables: pd.DataFrame) -> RecordedRun:
 
 def test_sentences_name_the_head_that_copies_most_and_the_pair_that_composes_most() -> None:
     assert circuit_sentences({"circuits": circuits(), "composition": pairs()}) == [
-        "m: 2 of 4 heads copy by their weights more than 95 % of random heads (score above 0.10; one in twenty would "
-        "by chance). The largest score is that of decoder.0.0, 0.90; it raises the logit of the token itself most for "
-        "25% of frequent tokens.",
+        "m: 2 of 4 heads copy by their weights (score above 0.10, as that of one in forty heads with random weights). "
+        "The largest score is that of decoder.0.0, 0.90; it raises the logit of the token itself most for 25% of "
+        "frequent tokens.",
         "m: of all pairs of heads, the keys of decoder.1.1 read most of what another head writes, decoder.0.0: 0.50 "
         "above 0.12 of random directions.",
     ]

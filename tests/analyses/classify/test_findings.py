@@ -107,7 +107,7 @@ def test_no_head_is_named_as_broad_where_nearly_all_are(broad: int, named: bool)
 
 
 def test_without_any_role() -> None:
-    assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads has a role."]
+    assert classify_findings({"heads": heads({}, {})}) == ["m, encoder: none of 2 heads has a role on this text."]
     assert classify_findings({"heads": heads({})}, ["m"]) == [
         "m, encoder: no head is given a role because too little text was read; the notes say how much."
     ]

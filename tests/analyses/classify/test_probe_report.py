@@ -14,7 +14,7 @@ from headlens.tables.classify_tables import PROBES
 
 
 def probes(held: int, probe: str = "induction", model: str = "m") -> pd.DataFrame:
-    """Four heads, of which the first ones hold the role, the last of these farthest above the controls."""
+    """Four heads, of which the first ones pass the probe, the last of these farthest above the controls."""
     rows = []
     for head in range(4):
         score = 0.5 + 0.1 * head if head < held else 0.03
@@ -28,18 +28,24 @@ def probes(held: int, probe: str = "induction", model: str = "m") -> pd.DataFram
 
 def test_a_sentence_names_the_head_farthest_above_both_controls() -> None:
     assert probe_sentences(probes(2)) == [
-        "m: 2 heads of 4 hold the role induction on prompts made for it, most of all decoder.0.1: 60.0 % of its weight "
-        "to what followed "
-        "earlier copies of the same token (2.0 % without copies; 59.0 % against 1.5 % without the gaps between them)."
+        "m: 2 heads of 4 pass the probe induction on prompts made for it, most of all decoder.0.1: 60.0 % of its "
+        "weight to what followed earlier copies of the same token (2.0 % without copies; 59.0 % against 1.5 % without the gaps between them)."
     ]
     assert probe_sentences(probes(1))[0].startswith(
-        "m: 1 head of 4 holds the role induction on prompts made for it, most of all decoder.0.0"
+        "m: 1 head of 4 passes the probe induction on prompts made for it, most of all decoder.0.0"
     )
     none = probe_sentences(probes(0))[0]
     assert none.startswith(
-        "m: none of 4 heads holds the role induction on prompts made for it; nearest is decoder.0.0 with 3.0 % of its"
+        "m: none of 4 heads passes the probe induction on prompts made for it; nearest is decoder.0.0 with 3.0 % of its"
     )
-    # Above most without holding the role, as it is not significant.
+    of_others = probes(2, "previous").assign(weight=0.25)
+    assert (
+        "decoder.0.1: 60.0 % of its weight on tokens other than itself and the first to the previous token ("
+        in (probe_sentences(of_others)[0])
+    )
+    assert probe_sentences(of_others)[0].endswith("1.5 % two tokens back), and 25.0 % of all its weight.")
+    assert "of all its weight" not in probe_sentences(of_others.assign(weight=of_others["score"]))[0]
+    # Above most without passing the probe, as it is not significant.
     odd = probes(1).assign(above=[0.2, 0.9, 0.0, 0.0])
     assert "most of all decoder.0.0" in probe_sentences(odd)[0]
 
