@@ -69,12 +69,19 @@ def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
 
 
 def margin_of(
-    metric: str, baseline: float, requested: float | None = None, tests: int = 1, *, guesses: float | None = None
+    metric: str,
+    baseline: float,
+    requested: float | None = None,
+    tests: int = 1,
+    *,
+    guesses: float | None = None,
+    replaced: float | None = None,
 ) -> Margin:
     """The smallest loss of a metric that matters: the one asked for, or the usual one.
 
     The usual one is a tenth of what the model is above guesses at most: one point of 1.4 BLEU is nearly all of it, and
-    1 % of a loss half of what a model that has just begun to learn is below guesses.
+    1 % of a loss half of what a model that has just begun to learn is below guesses. Where heads are replaced by those
+    of another text, it also is a tenth of what all of them together change at most.
 
     Args:
         metric: of a task.
@@ -82,6 +89,7 @@ def margin_of(
         requested: what the user says; None for `headlens.tasks.task_options.usual_margin`.
         tests: number of comparisons that are corrected for.
         guesses: what the best guesses made without reading have; None where that is not known, which counts as 0.
+        replaced: what the metric is with all heads on the text that they are replaced from.
     """
     size = usual_margin(metric, baseline) if requested is None else requested
     # A model that is no better than guesses has no verdicts anyway, see `headlens.tasks.skill`.
@@ -89,6 +97,8 @@ def margin_of(
         size = min(size, _OF_SKILL * above)
     if requested is None and metric in LOWER_IS_BETTER and guesses is not None and guesses > baseline > 0:
         size = min(size, _of_losses(metric, baseline, guesses))
+    if requested is None and replaced is not None and (whole := abs(baseline - replaced)) > 0:
+        size = min(size, _OF_SKILL * whole)
     return Margin(size, metric in LOWER_IS_BETTER, max(1, tests))
 
 
@@ -329,6 +339,9 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     margin = amount_text(float(row["margin"]), str(row["metric"]))
     corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
     one_answer = one_answer_after(row)
+    gain = delta < 0 if row["metric"] in LOWER_IS_BETTER else delta > 0
+    if row["verdict"] == NOT_NEEDED and gain and float(row.get("p_holm", math.nan)) < LEVEL:
+        return f"{row['task']} with {what} is significantly better{corrected}: {measured}.{one_answer}"
     if row["verdict"] == NOT_NEEDED:
         return f"{row['task']} with {what} loses less than the margin of {margin}{corrected}: {measured}.{one_answer}"
     if row["verdict"] == NEEDED:

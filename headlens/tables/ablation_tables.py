@@ -81,7 +81,7 @@ ABLATION = TableSchema(
             ),
             truth(
                 "confirmed",
-                "Whether the head was ablated, being one of those with the largest attribution; for the others, all "
+                "Whether the head was ablated, being one of those whose attribution is largest in size; for the others, all "
                 "columns of the ablation are empty.",
             ),
             number(

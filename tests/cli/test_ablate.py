@@ -213,7 +213,10 @@ def test_a_few_heads_are_ablated_and_the_others_screened(
     assert (facts["confirmed"], facts["heads"], facts["subsets"]) == (2, 4, 8)
     assert facts["bound"] == pytest.approx(others["subset_bound"].max())
     said = " ".join(done.out.split())
-    assert "2 other heads with less attribution were not ablated; with 95 % confidence, none of them changes" in said
+    assert (
+        "2 other heads whose attribution is smaller in size were not ablated; with 95 % confidence, none of them changes"
+        in said
+    )
     assert "8 random subsets of 2 other heads" in said
     with np.load("run/records.npz") as file:
         assert len(file["judge/heads"]) == len(file["judge/zero"]) == 2
@@ -227,7 +230,7 @@ def test_a_few_heads_are_ablated_and_the_others_screened(
     planned = headlens("ablate", judge, *data, "--dry-run", "--json", "--strategy-args", "confirm=2")
     assert [part["work"].partition(": ")[2] for part in json.loads(planned.out)["work"]] == [
         "attribution of 4 heads",
-        "without each of 2 heads with the largest attribution, of 4",
+        "without each of 2 heads with the attribution of largest size, of 4",
         "random subsets of the other 2 heads",
     ]
     refused = run("--strategy-args", "confirm=2", "--prune", 1, "--overwrite")

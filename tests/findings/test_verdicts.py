@@ -379,3 +379,9 @@ def test_usual_margins_are_small_beside_what_a_model_can(
 ) -> None:
     assert margin_of(metric, baseline, guesses=guesses).size == pytest.approx(size)
     assert margin_of(metric, baseline, 0.02, guesses=guesses).size == 0.02
+
+
+@pytest.mark.parametrize(("replaced", "size"), [(0.9, 0.01), (0.85, 0.005), (0.95, 0.005), (0.8, 0.01), (None, 0.01)])
+def test_of_what_differs_between_texts_no_more_than_a_tenth_is_small(replaced: float | None, size: float) -> None:
+    assert margin_of("accuracy", 0.9, replaced=replaced).size == pytest.approx(size)
+    assert margin_of("accuracy", 0.9, 0.02, replaced=replaced).size == 0.02

@@ -101,18 +101,21 @@ def _needed(rows: pd.DataFrame) -> str:
     rows = rows[~not_ablated(rows)]
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
+    among = f"of the {len(rows)} heads that were ablated, " if len(others) else ""
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows, tests)
     verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
     if counts and mode == "path":
         verdicts = f" Of the direct paths, not of the heads: {counts[0].lower()}{counts[1:]}"
     if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
+        if counts and mode == "counterfactual":
+            verdicts = f" Of what tells the two texts apart: {counts[0].lower()}{counts[1:]}"
         verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}.{verdicts}"
     verdicts += _missed(others)
     if worst.empty:
         intact = number_text(float(baseline))
         same = (rows["value"].dropna() == baseline).all()
         has = f"exactly the same {metric} as with all, {intact}," if same else f"{metric} {intact} or better"
-        none = f"{gone} any one of {len(rows)} heads, {task} has {has} on these examples"
+        none = f"{gone} any one of {len(rows)} {'ablated ' * bool(among)}heads, {task} has {has} on these examples"
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     value, intact = compared_texts(row["value"], row["baseline"])
@@ -124,7 +127,7 @@ def _needed(rows: pd.DataFrame) -> str:
     alike = (worse == worse.max()).sum()
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
-        none = f"none of {len(rows)} heads {effect} on its own"
+        none = f"none of {len(rows)} {'ablated ' * bool(among)}heads {effect} on its own"
         return f"{none}; the largest loss is {gone} {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
     # Improvements, which are counted in a sentence of their own, may be significant, too.
     what = f"The loss {gone} {'each of ' * (lost > 1)}{counted(lost, 'head')}" if better else counted(lost, "head")
@@ -139,7 +142,7 @@ def _needed(rows: pd.DataFrame) -> str:
             else f"one of the largest losses is {gone}"
         )
     which = f"{head_name(row)}{tied(alike, near=near)}"
-    return f"{most} {which}: {change} {significance}{better}{verdicts}"
+    return f"{among}{most} {which}: {change} {significance}{better}{verdicts}"
 
 
 def _missed(others: pd.DataFrame) -> str:
@@ -148,7 +151,7 @@ def _missed(others: pd.DataFrame) -> str:
         return ""
     head, bound, _ = largest_bound(others)
     left_in = "was not ablated" if len(others) == 1 else "were not ablated"
-    which = f"{counted(len(others), 'other head')} with less attribution {left_in}"
+    which = f"{counted(len(others), 'other head')} whose attribution is smaller in size {left_in}"
     if bound is None:
         return f" {which}."
     amount = amount_text(bound, str(others["metric"].iloc[0]))
@@ -221,7 +224,9 @@ def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
             as_many = chosen[chosen["n_pruned"] == gone]
             equal = (as_many["value"] == row["value"]) & (as_many["verdict"] == row["verdict"])
             pruned = f"{gone} of {gone + left} heads pruned ({', '.join(map(str, as_many[equal]['strategy']))})"
-            sentence = chosen_text(row, chosen, "sets of heads", most="largest", least="smallest")
+            different = chosen.drop_duplicates("removed") if "removed" in chosen else chosen
+            sets_text = "sets of heads" if len(different) == len(chosen) else "different sets of heads"
+            sentence = chosen_text(row, different, sets_text, most="largest", least="smallest")
             sentence += taken_away_text(row, pruned, len(chosen), "sets of heads")
             sentence += _other_strategies(as_many[~equal])
             sentences.append(f"{model}: {sentence}{_random_sets(rows, row)}")
@@ -244,7 +249,9 @@ def _random_sets(pruning: pd.DataFrame, chosen: Row) -> str:
         drawn = as_many[as_many["strategy"] == name]
         if name in CONTROLS and len(drawn):
             drawn = drawn[drawn["control_of"] == chosen["strategy"]]
-        if len(drawn):
+        if len(drawn) and "possible_sets" in drawn and (drawn["possible_sets"] == 1).all():
+            sentences += f" The only set {of}: {number_text(float(drawn['value'].iloc[0]))}."
+        elif len(drawn):
             low, high = compared_texts(drawn["value"].min(), drawn["value"].max())
             values = f"{low} to {high}" if low != high else f"{low} each" if len(drawn) > 1 else low
             sentences += f" {counted(len(drawn), what)} {of}: {values}."

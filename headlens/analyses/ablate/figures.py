@@ -49,7 +49,7 @@ _PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."
 _RING = "Ring: not needed, since the loss is shown to be below the margin."
 _RING_ALONE = "Ring: the other heads of the layer are not needed, since their loss is shown to be below the margin."
 _UNMARKED = "No mark: not decided."
-_NOT_ABLATED = "Hatched: not ablated, since attribution ranked other heads above."
+_NOT_ABLATED = "Hatched: not ablated, since their attribution is smaller in size."
 _SILENT = "Heads of a model that is not shown to be better than guessing have no verdicts, and no marks."
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
@@ -62,7 +62,7 @@ _REPLACED = {
     "counterfactual": "with each head's output on the changed text",
     "path": "with each head's output on the changed text, by the direct path alone",
     "denoise": "on the changed text with each head's output on the original",
-    "optimal": "with the best constant instead of each head",
+    "optimal": "with a constant, fitted to other examples, instead of each head",
     KEEP_ONLY: "with each head as the only one in its layer",
 }
 DENOISE = "denoise"

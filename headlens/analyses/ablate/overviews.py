@@ -49,7 +49,7 @@ _INSTEAD = {
     "counterfactual": "with the changed text's output of",
     "path": "with the changed text's output, by the direct path alone, of",
     "denoise": "with the original's output of",
-    "optimal": "with the best constant instead of",
+    "optimal": "with a constant fitted to other examples instead of",
 }
 
 
@@ -131,7 +131,7 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
         "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
         f"layer, and the largest loss. {VERDICTS_KEY} Corrected for all heads (Holm). What removing several heads at "
         "once costs is a different question; see pruning."
-        + " Heads are those that were ablated, being the ones with the largest attribution."
+        + " Heads are those that were ablated, being the ones whose attribution is largest in size."
         * partial
     )
     return page_table("Damage by stack and layer", records, about)

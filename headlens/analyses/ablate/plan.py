@@ -44,7 +44,7 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
         planner.add(Work(f"{model.name}: {text}", place, kind, tokens, each, 0.0, size, data.length))
 
     swept = min(request.options.confirm or model.heads, model.heads)
-    which = "" if swept == model.heads else f" with the largest attribution, of {model.heads}"
+    which = "" if swept == model.heads else f" with the attribution of largest size, of {model.heads}"
     if request.options.confirm is not None:
         add(f"attribution of {model.heads} heads", 1.0, 1, "backward")
     modes = 2 if request.options.keep_only else 1

@@ -93,14 +93,16 @@ def ablate_heads(
     intact = records[options.mode].intact
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     labels = label_counts(examples.prepared)
-    tables = [
-        ablation_table(examples.task, metric, mode, swept, draws, options.margin, labels)
-        for mode, swept in records.items()
-    ]
+    value = None
     if paired is not None:
         # With all heads, on the texts that no head was replaced in.
         other = TaskSweep().run(loaded.model, examples if options.mode == "denoise" else paired, heads=()).intact
         value = examples.task.value(other, metric=metric)
+    tables = [
+        ablation_table(examples.task, metric, mode, swept, draws, options.margin, labels, value)
+        for mode, swept in records.items()
+    ]
+    if paired is not None and value is not None:
         intact, add = (other, with_restored) if options.mode == "denoise" else (intact, with_kept)
         tables[0] = add(tables[0], value)
     if screener is not None:
@@ -153,6 +155,7 @@ def ablation_table(
     draws: Draws,
     margin: float | None = None,
     labels: Mapping[int, int] | None = None,
+    replaced: float | None = None,
 ) -> pd.DataFrame:
     """What becomes of a metric without each head: one row per head.
 
@@ -165,6 +168,7 @@ def ablation_table(
         draws: of the same examples, for the intervals.
         margin: the smallest loss that matters; None for the usual one, see `headlens.tasks.task_options.usual_margin`.
         labels: how often each token was to be predicted, of tasks that predict tokens.
+        replaced: the metric of all heads on the texts that replaced outputs are from.
 
     Returns:
         Rows of ablation.csv without the model: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
@@ -179,7 +183,9 @@ def ablation_table(
     """
     guesses = task.chance(records.intact, metric, labels)
     tests = len(records.heads) + len(records.others)
-    tested = margin_of(metric, task.value(records.intact, metric=metric), margin, tests, guesses=guesses)
+    tested = margin_of(
+        metric, task.value(records.intact, metric=metric), margin, tests, guesses=guesses, replaced=replaced
+    )
     compare = paired_comparison(task, metric, records.intact, draws, tested)
     # Holm's correction by numbers that stand for any: no p-value is larger.
     unknown = [{**head._asdict(), "p_value": 1.0, "p_margin": 1.0} for head in records.others]

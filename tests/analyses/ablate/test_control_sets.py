@@ -171,6 +171,8 @@ def test_the_sentence_on_a_set_has_its_own_controls() -> None:
         " 2 random orders of as many heads: 0.500 each. 2 random sets with as many heads in every layer: 0.820 to "
         "0.880."
     )
+    single = judged.assign(possible_sets=1)
+    assert findings_of({"pruning": single})[0].endswith(" The only set with as many heads in every layer: 0.820.")
 
 
 def test_controls_are_drawn_beside_their_strategy() -> None:

@@ -199,26 +199,27 @@ def rows_of(bounds: float = 0.03) -> pd.DataFrame:
 
 def test_what_is_told_of_heads_that_were_not_ablated() -> None:
     (sentence,) = findings_of({"ablation": rows_of()})
+    assert "of the 2 heads that were ablated, " in sentence
     assert "1 head of 2 is significant" in sentence
     assert "corrected for all 6 heads: 1 needed, 1 not decided" in sentence
     assert sentence.endswith(
-        "4 other heads with less attribution were not ablated; with 95 % confidence, none of them changes accuracy by "
-        "more than 3 points, if effects add up (the bound of encoder.1.0)."
+        "4 other heads whose attribution is smaller in size were not ablated; with 95 % confidence, none of them "
+        "changes accuracy by more than 3 points, if effects add up (the bound of encoder.1.0)."
     )
     facts = screening_facts(rows_of(), 32)
     counts = {"heads": 6, "confirmed": 2, "subsets": 32, "share": 0.25, "confidence": 0.95}
     assert facts == counts | {"bound": 0.03, "bound_head": "encoder.1.0", "bound_head_effect": -0.02}
     ranked, bounded = screening_notes(facts, "accuracy")
-    assert "ranked 6 heads, and the 2 with the largest were ablated. P-values are corrected for all 6" in ranked
+    assert "ranked 6 heads, and the 2 whose attribution is largest in size, whatever its sign, were ablated." in ranked
     assert "32 random subsets of 4 other heads" in bounded
     assert "is at most 0.030 with 95 % confidence, the bound of encoder.1.0 (estimated change -0.020)" in bounded
     unknown = screening_facts(rows_of(np.nan), 32)
     assert unknown["bound"] is None
     assert "nothing bounds what was missed" in screening_notes(unknown, "accuracy")[1]
-    assert findings_of({"ablation": rows_of(np.nan)})[0].endswith("with less attribution were not ablated.")
+    assert findings_of({"ablation": rows_of(np.nan)})[0].endswith("attribution is smaller in size were not ablated.")
     everything = rows_of().iloc[:2]
     assert len(screening_notes(screening_facts(everything, 32), "accuracy")) == 1
-    assert "not ablated" not in findings_of({"ablation": everything})[0]
+    assert "ablated" not in findings_of({"ablation": everything})[0]
 
 
 def test_means_of_layers_are_of_ablated_heads() -> None:
@@ -226,7 +227,7 @@ def test_means_of_layers_are_of_ablated_heads() -> None:
     table = damage_by_layer([run])
     (row,) = ({column.name: cell.text for column, cell in zip(table.columns, row, strict=True)} for row in table.rows)
     assert (row["heads"], row["mean change"], row["needed"]) == ("2", "-0.105", "1")
-    assert "being the ones with the largest attribution" in table.about
+    assert "being the ones whose attribution is largest in size" in table.about
 
 
 def test_cards_have_the_attribution_of_all_heads() -> None:

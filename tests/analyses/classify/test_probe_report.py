@@ -29,7 +29,8 @@ def probes(held: int, probe: str = "induction", model: str = "m") -> pd.DataFram
 def test_a_sentence_names_the_head_farthest_above_both_controls() -> None:
     assert probe_sentences(probes(2)) == [
         "m: 2 heads of 4 pass the probe induction on prompts made for it, most of all decoder.0.1: 60.0 % of its "
-        "weight to what followed earlier copies of the same token (2.0 % without copies; 59.0 % against 1.5 % without the gaps between them)."
+        "weight to what followed earlier copies of the same token (2.0 % without copies; 59.0 % against 1.5 % without "
+        "the gaps between them)."
     ]
     assert probe_sentences(probes(1))[0].startswith(
         "m: 1 head of 4 passes the probe induction on prompts made for it, most of all decoder.0.0"

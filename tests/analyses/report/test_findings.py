@@ -79,9 +79,9 @@ def test_of_relevance(tmp_path: Path) -> None:
     largest = "encoder.{layer}.{head}".format(**rows.loc[size.idxmax()])
     assert text == (
         f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
-        f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of all heads. "
+        f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of its stack's heads. "
         f"encoder.{best['layer']}.{best['head']} has one of the largest positive shares of its layer's relevance, "
-        f"among heads whose raw is above 0: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}] (the "
+        f"among heads whose share and raw are above 0: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}] (the "
         "intervals of 2 other heads overlap with its own); an equal "
         f"share is 0.333, all positive shares of its layer add up to {positive:.3f}."
     )
@@ -212,6 +212,18 @@ def test_strategies_that_do_equally_well_are_all_told() -> None:
     assert "(ranked, greedy)" in text
 
 
+def test_a_set_that_two_strategies_choose_is_one_set() -> None:
+    table = ablation_tables()["pruning"]
+    chosen = table[(table["strategy"] == "ranked") & (table["n_pruned"] > 0)]
+    names = [f"encoder.0.{count}" for count in range(len(chosen))]
+    both = pd.concat([chosen.assign(removed=names, strategy=name) for name in ("ranked", "shapley")])
+    (text,) = of("ablate", pruning=pd.concat([table[table["strategy"] == "none"], both]))
+    assert text.startswith(f"demo: 1 of {len(chosen)} different sets of heads loses significantly, 1 is not decided:")
+    apart = both.assign(removed=[*names, *(f"other.{name}" for name in names)])
+    (text,) = of("ablate", pruning=pd.concat([table[table["strategy"] == "none"], apart]))
+    assert f"of {2 * len(chosen)} sets of heads lose significantly" in text
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -300,7 +312,7 @@ def test_tables_of_older_versions_are_judged_by_their_intervals() -> None:
     assert "1 of 6 heads pruned (ranked) is not decided for a margin of 1 point: accuracy 0.825" in text
     assert text.endswith("may lose up to 11 points. 2 random orders of as many heads: 0.725 each.")
     (text,) = of("ablate", pruning=table.assign(metric="perplexity"))
-    assert "with 2 of 6 heads pruned (ranked) loses less than the margin of 0.001: perplexity 0.775" in text
+    assert "with 2 of 6 heads pruned (ranked) is significantly better: perplexity 0.775" in text
 
 
 def test_the_best_of_as_many_heads_counts_and_random_orders_are_no_choice() -> None:
