@@ -24,8 +24,9 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
         results_table,
         verdict_text,
     )
+    from headlens.findings.verdicts import skill_first
 
-    screen.say(gate_sentences(run.tables["sweep"]))
+    screen.say(skill_first(run.notes, gate_sentences(run.tables["sweep"])))
     results = results_table(run.tables["sweep"])
     for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
         on = f"{counted(int(group['n'].max()), 'example')} of {task}"

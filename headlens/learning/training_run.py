@@ -216,8 +216,9 @@ def chance_notes(evaluations: Sequence[Mapping[str, float]], loss: float) -> lis
     if not lowest > loss:
         return []
     return [
-        f"The held-out loss of the model ({number_text(lowest)}) is above that of predicting by frequency "
-        f"({number_text(loss)}): train it further."
+        f"The held-out loss of the model ({number_text(lowest)}) is above that of predicting by the "
+        f"frequencies in what was held out ({number_text(loss)}; of little text, this is lower than of more): train it "
+        "further, or hold out more."
     ]
 
 

@@ -87,10 +87,11 @@ def null_notes(heads: pd.DataFrame, roles: pd.DataFrame) -> list[str]:
             f"tell nothing of {'it' if len(uniform) == 1 else 'them'}; uniform attention has them with ties shared."
         )
     passed = roles[(roles["null"] >= roles["needed"]) & (roles["role"] != "broad")]
+    sure = " significantly"  # what `above_threshold` counts of syntactic roles
     shares = [
         row["role"] + f" in {row['stack']}" * (len(parts) > 1) + f" ({row['null']:.2f}, threshold {row['needed']:.2f}; "
-        f"{row['above_threshold']} of {row['heads']} heads pass that and {row['held']} "
-        f"{'holds' if row['held'] == 1 else 'hold'} the role)"
+        f"{row['above_threshold']} of {row['heads']} heads pass that{sure * (role_family(row['role']) == 'syntactic')} "
+        f"and {row['held']} {'holds' if row['held'] == 1 else 'hold'} the role)"
         for row in passed.to_dict("records")
     ]
     if shares:

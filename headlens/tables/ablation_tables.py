@@ -81,8 +81,8 @@ ABLATION = TableSchema(
             ),
             truth(
                 "confirmed",
-                "Whether the head was ablated, being one of those whose attribution is largest in size; for the others, all "
-                "columns of the ablation are empty.",
+                "Whether the head was ablated, being one of those whose attribution is largest in size; for the "
+                "others, all columns of the ablation are empty.",
             ),
             number(
                 "subset_effect",

@@ -214,8 +214,8 @@ def test_a_few_heads_are_ablated_and_the_others_screened(
     assert facts["bound"] == pytest.approx(others["subset_bound"].max())
     said = " ".join(done.out.split())
     assert (
-        "2 other heads whose attribution is smaller in size were not ablated; with 95 % confidence, none of them changes"
-        in said
+        "2 other heads whose attribution is smaller in size were not ablated; with 95 % confidence, none of them "
+        "changes" in said
     )
     assert "8 random subsets of 2 other heads" in said
     with np.load("run/records.npz") as file:

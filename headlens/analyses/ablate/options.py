@@ -39,7 +39,8 @@ class AblationOptions(Checked):
         "zero",
         "What replaces a head's output: 0; its mean over the data; its output under uniform attention, on another "
         "example, or on the text of --pairs (counterfactual: wherever it leads; path: by the direct path alone; "
-        "denoise: the original's in the changed text); or a constant, fitted to the other half of the examples, that costs little.",
+        "denoise: the original's in the changed text); or a constant, fitted to the "
+        "other half of the examples, that costs little.",
         HEADS,
         former={"keep-only": "--keep-only"},
     )
@@ -61,8 +62,8 @@ class AblationOptions(Checked):
     )
     confirm: int | None = option(
         None,
-        "With --mode zero: ablate only the N heads whose attribution (gradients, for all heads at once) is largest in size; "
-        "random subsets of the others bound what that misses.",
+        "With --mode zero: ablate only the N heads whose attribution (gradients, for all heads at once) is largest in "
+        "size; random subsets of the others bound what that misses.",
         HEADS,
         metavar="N",
         at_least=1,

@@ -75,7 +75,7 @@ class Screener:
 
     @cached_property
     def confirmed(self) -> tuple[Head, ...]:
-        """The heads whose attribution is largest in size, whatever its sign; of equal ones the first in the order of the model."""
+        """The heads whose attribution is largest in size; of equal ones the first in the order of the model."""
         return in_order(sorted(self.attribution, key=lambda head: -abs(self.attribution[head]))[: self.confirm])
 
     @property

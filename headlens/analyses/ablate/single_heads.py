@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from headlens.models.loading import LoadedModel
 from headlens.replay.direct_path import Receiver
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.non_inferiority import NOT_NEEDED
+from headlens.statistics.non_inferiority import NOT_NEEDED, Margin
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
@@ -98,9 +99,9 @@ def ablate_heads(
         # With all heads, on the texts that no head was replaced in.
         other = TaskSweep().run(loaded.model, examples if options.mode == "denoise" else paired, heads=()).intact
         value = examples.task.value(other, metric=metric)
+    margin = partial(margin_of, requested=options.margin, replaced=value)
     tables = [
-        ablation_table(examples.task, metric, mode, swept, draws, options.margin, labels, value)
-        for mode, swept in records.items()
+        ablation_table(examples.task, metric, mode, swept, draws, margin, labels) for mode, swept in records.items()
     ]
     if paired is not None and value is not None:
         intact, add = (other, with_restored) if options.mode == "denoise" else (intact, with_kept)
@@ -153,9 +154,8 @@ def ablation_table(
     mode: Mode,
     records: HeadRecords,
     draws: Draws,
-    margin: float | None = None,
+    margin: Callable[..., Margin] = margin_of,
     labels: Mapping[int, int] | None = None,
-    replaced: float | None = None,
 ) -> pd.DataFrame:
     """What becomes of a metric without each head: one row per head.
 
@@ -166,9 +166,8 @@ def ablation_table(
             its layer.
         records: of all examples.
         draws: of the same examples, for the intervals.
-        margin: the smallest loss that matters; None for the usual one, see `headlens.tasks.task_options.usual_margin`.
+        margin: the smallest loss that matters, given what `headlens.findings.verdicts.margin_of` takes.
         labels: how often each token was to be predicted, of tasks that predict tokens.
-        replaced: the metric of all heads on the texts that replaced outputs are from.
 
     Returns:
         Rows of ablation.csv without the model: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
@@ -183,9 +182,7 @@ def ablation_table(
     """
     guesses = task.chance(records.intact, metric, labels)
     tests = len(records.heads) + len(records.others)
-    tested = margin_of(
-        metric, task.value(records.intact, metric=metric), margin, tests, guesses=guesses, replaced=replaced
-    )
+    tested = margin(metric, task.value(records.intact, metric=metric), tests=tests, guesses=guesses)
     compare = paired_comparison(task, metric, records.intact, draws, tested)
     # Holm's correction by numbers that stand for any: no p-value is larger.
     unknown = [{**head._asdict(), "p_value": 1.0, "p_margin": 1.0} for head in records.others]

@@ -90,7 +90,7 @@ def roles_over_training(
         return None
     stacks = list(dict.fromkeys(part.stack for part in parts))
     named = "" if len(stacks) == 1 else ", {}"
-    titles = ["heads that hold a role" + named, "mean over heads" + named]
+    titles = ["heads by role" + named, "mean over heads" + named]
     titles += ["best head on prompts"] * (probes is not None)
     abreast = 1 if style.in_column() else len(titles)
     width = min(style.page_width(), style.FULL_WIDTH)

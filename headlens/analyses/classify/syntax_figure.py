@@ -15,10 +15,10 @@ from headlens.findings.verdicts import tied
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells, mark_cells
-from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers, head_name
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
-from headlens.plots.style import BLUE, FAINT, INK, PALE, PALE_BLUE, TICK_SIZE, one_line
+from headlens.plots.style import BLUE, FAINT, INK, ORANGE, PALE, PALE_BLUE, TICK_SIZE, one_line
 from headlens.roles.role_rules import even_note
 from headlens.roles.syntax_verdicts import is_syntactic, mostly_later
 
@@ -149,7 +149,9 @@ def best_head_name(row: Mapping[Any, Any]) -> str:
 def best_heads_figure(
     syntax: pd.DataFrame, min_instances: int = FEWEST, even: Sequence[tuple[str, str]] = ()
 ) -> Figure | None:
-    """The best head of every relation and direction with its interval, beside the best fixed offset; a panel a model.
+    """The best head of every relation, with its interval, beside the best fixed offset and uniform attention.
+
+    A panel for each model, both directions of every relation.
 
     After Voita et al. (2019), table 2.
 
@@ -172,6 +174,9 @@ def best_heads_figure(
         sure, later = is_syntactic(best), mostly_later(best)
         offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
         groups = [PointGroup("best fixed offset", INK, names, offset, "|")]
+        if has_numbers(best, "accuracy_null"):
+            uniform = best.assign(value=best["accuracy_null"], ci_low=np.nan, ci_high=np.nan)
+            groups.append(PointGroup("uniform attention", ORANGE, names, uniform, "|"))
         kinds = (
             ("best head, 95 % interval: syntactic", BLUE, sure),
             ("not syntactic (too little, or n.s.)", PALE_BLUE, ~sure & ~later),

@@ -126,10 +126,11 @@ def rescaling_notes(
     """
     if not factors:
         return []
-    low, high = min(factors.values()), max(factors.values())
+    low, high = (format(number(factors.values()), ".3g") for number in (min, max))
     notes = [
-        f"What is left of {counted(len(factors), 'layer')} was multiplied by {low:.3g} to {high:.3g} (least squares on "
-        f"every other sentence of {text}, the rest of which is measured); run.json has the factor of each."
+        f"What is left of {counted(len(factors), 'layer')} was multiplied by {low}{f' to {high}' * (high != low)} "
+        f"(least squares on every other sentence of {text}, the rest of which is measured); run.json has the factor of "
+        "each."
     ]
     if rescaled is not None and without is not None:
         notes.append(f"Rescaling changes the loss by {_with_interval(rescaled.beside(without))}.")

@@ -345,14 +345,11 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                     text = chosen_text(chosen, decided, "pruned models", **words) + text
                 sentences.append(f"{model}: {text}")
                 continue
-            stay = "stays" if count == 1 else "stay"
-            stay += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
-            text = (
-                f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
-                f"{_measured_text(row.to_dict(), unpruned)}"
-            )
+            staying = f"{counted(count, 'head')} {'stays' if count == 1 else 'stay'}" if count else "no head stays"
+            staying += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
+            text = f"{model}: with λ = {float(row['penalty']):g} {staying}: {_measured_text(row.to_dict(), unpruned)}"
             if count < heads and gives_one_answer(row.to_dict()):
-                text = f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} {stay}: "
+                text = f"{model}: with λ = {float(row['penalty']):g} {staying}: "
                 text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")
                 sentences.append(text)
                 continue

@@ -138,6 +138,11 @@ def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
     np.testing.assert_allclose(drawn["best head, 95 % interval: syntactic"], [0.812])
     np.testing.assert_allclose(drawn["not syntactic (too little, or n.s.)"], [0.2])
     np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
+    assert "uniform attention" not in drawn, "of a table of an earlier version"
+    beside = best_heads_figure(frame.assign(accuracy_null=np.where(chosen, 0.25, 0.15)))
+    assert beside is not None
+    (ticks,) = (line.get_xdata() for line in beside.axes[0].lines if line.get_label() == "uniform attention")
+    np.testing.assert_allclose(ticks, [0.15, 0.25])
 
 
 def test_no_head_is_best_where_none_is_right_and_ties_are_counted(make_syntax: Make) -> None:

@@ -81,8 +81,8 @@ def test_of_relevance(tmp_path: Path) -> None:
         f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
         f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of its stack's heads. "
         f"encoder.{best['layer']}.{best['head']} has one of the largest positive shares of its layer's relevance, "
-        f"among heads whose share and raw are above 0: {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}] (the "
-        "intervals of 2 other heads overlap with its own); an equal "
+        f"among heads whose share and raw are above 0: {best['relevance']:.3f} [{best['ci_low']:.3f}, "
+        f"{best['ci_high']:.3f}] (the intervals of 2 other heads overlap with its own); an equal "
         f"share is 0.333, all positive shares of its layer add up to {positive:.3f}."
     )
 
@@ -338,7 +338,8 @@ def test_of_gates(tmp_path: Path) -> None:
     sweep = sweep[(sweep["init"] == "trained") & (sweep["run"] != "unpruned")].drop_duplicates("run")
     assert len(texts) == sweep["heads_encoder"].nunique() == 2
     for text, row in zip(texts, sweep.sort_values("heads_encoder", ascending=False).to_dict("records"), strict=True):
-        assert f"with λ = {row['penalty']:g} {row['heads_encoder']} head" in text
+        staying = f"{row['heads_encoder']} head" if row["heads_encoder"] else "no head stays"
+        assert f"with λ = {row['penalty']:g} {staying}" in text
         assert f"{row['value']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" in text
 
 
