@@ -22,12 +22,16 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
         minus_unpruned,
         result_digits,
         results_table,
+        stacks_text,
         verdict_text,
     )
+    from headlens.analyses.prune.sweep_runs import sweep_stacks
     from headlens.findings.verdicts import skill_first
 
     screen.say(skill_first(run.notes, gate_sentences(run.tables["sweep"])))
     results = results_table(run.tables["sweep"])
+    stacks = sweep_stacks(run.tables["sweep"])
+    of = f" ({stacks_text(stacks)})" if len(stacks) > 1 else ""
     for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
         on = f"{counted(int(group['n'].max()), 'example')} of {task}"
         digits = result_digits(group)
@@ -48,4 +52,4 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
             "verdict": group["verdict"].isna().all(),
         }
         shown = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
-        screen.table(f"{model}: heads left, and {metric} on {on} with 95 % intervals", shown)
+        screen.table(f"{model}: heads left{of}, and {metric} on {on} with 95 % intervals", shown)

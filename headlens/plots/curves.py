@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headlens.plots.head_grid import Grid, float_column
+from headlens.plots.head_grid import Grid, float_column, has_numbers
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
@@ -215,6 +215,12 @@ def examples_text(rows: pd.DataFrame) -> str:
     """Returns the number of examples, to stand behind other words; empty for tables without it."""
     examples = range_text(float_column(rows, "n"), ",.0f")
     return f", n = {examples}" if examples else ""
+
+
+def intervals_text(rows: pd.DataFrame) -> str:
+    """Says for a title that there are 95 % intervals, or none of so few examples, and of how many."""
+    known = has_numbers(rows, "ci_low") or len(rows) == 0
+    return f"{'95 % intervals' if known else 'no intervals of so few examples'}{examples_text(rows)}"
 
 
 def range_text(numbers: Grid, form: str) -> str:

@@ -184,7 +184,7 @@ def _restored(rows: pd.DataFrame) -> str:
     return (
         f"{begin}; {most} {which}: {value}, a change of {change}, Holm-corrected p {p_value}, "
         f"{row['restored']:.0%} of what the changed texts take away. {sure or 'None'} of {counted(len(rows), 'head')} "
-        f"{'restores' if sure == 1 else 'restore'} some of it significantly."
+        f"{'restores' if sure < 2 else 'restore'} some of it significantly."
     )
 
 

@@ -23,6 +23,7 @@ from headlens.plots.curves import (
     draw_same_answers,
     draw_verdicts,
     examples_text,
+    intervals_text,
     known_values,
     legend_below,
     no_shorter_than_margin,
@@ -229,7 +230,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     titles = [_titled(name, pruning[pruning["model"].astype(str) == name]) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     verdicts = verdicts_text(pruning[~pruning["strategy"].isin(RANDOM_SETS)])
-    title = f"Pruning: {metric} on {task} by number of heads pruned\n(95 % intervals{examples_text(pruning)}{verdicts})"
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n({intervals_text(pruning)}{verdicts})"
     width, abreast = _width(models), 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
     figure, drawn = panels(title, titles, width, abreast)

@@ -21,7 +21,7 @@ from headlens.plots.curves import (
     draw_level,
     draw_rims,
     draw_same_answers,
-    examples_text,
+    intervals_text,
     legend_below,
     level_name,
     no_shorter_than_margin,
@@ -119,7 +119,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
     others = rows[rows["penalty"].isna()]
-    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n(95 % intervals{examples_text(rows)})"
+    title = f"Quality of {rows['model'].iloc[0]} under learned masks\n({intervals_text(rows)})"
     entries = rows["penalty"].nunique() + len(others) + 2  # of the legend, in lines of their own
     figure = style.constrained_figure(style.FULL_WIDTH / 2, 2.1 + 0.15 * entries, title)
     axes = figure.subplots()

@@ -28,7 +28,7 @@ from headlens.plots.curves import (
     chance_label,
     draw_chance,
     draw_level,
-    examples_text,
+    intervals_text,
     known_values,
     legend_below,
     legend_columns,
@@ -344,7 +344,7 @@ def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chanc
     of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
     level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
-    title = f"{with_model(title, rows)}\n(95 % intervals{examples_text(rows)}{of_seeds}{chance})"
+    title = f"{with_model(title, rows)}\n({intervals_text(rows)}{of_seeds}{chance})"
     return "\n".join([title, *_one_answer_lines(unmasked)])
 
 

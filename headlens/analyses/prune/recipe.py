@@ -136,7 +136,7 @@ def _notes(
         notes.append(
             f"{counted(best.left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}"
         )
-    if request.roles.roles_corpus is None:
+    if request.roles.roles_corpus is None and any(outcome.left for outcome in outcomes if outcome.values):
         notes.append("To see what the remaining heads do, give --roles-corpus FILE.conllu.")
     elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
         notes.append(

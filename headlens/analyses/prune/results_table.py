@@ -123,7 +123,7 @@ def results_markdown(sweep: pd.DataFrame) -> str:
 def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     first = rows.iloc[0]
     metric, model, task = (escaped(str(first[name])) for name in ("metric", "model", "task"))
-    heads = "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
+    heads = stacks_text(stacks)
     digits, headings = result_digits(rows), [f"heads ({heads})", "λ"]
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
     has_verdict = {TRAINED: bool(rows["verdict"].notna().any()), SCRATCH: False}
@@ -141,6 +141,11 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     examples = rows["n"].dropna()
     known = f", n = {int(examples.iloc[0]):,}" if len(examples) else ""
     return f"\n## {metric} of {model} on {task}{known}\n\n{grid}"
+
+
+def stacks_text(stacks: Sequence[str]) -> str:
+    """Names the stacks whose heads are counted, in the order of their numbers."""
+    return "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
 
 
 def result_digits(rows: pd.DataFrame) -> int:

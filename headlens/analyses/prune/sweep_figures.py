@@ -18,7 +18,7 @@ from headlens.plots.curves import (
     draw_level,
     draw_same_answers,
     draw_verdicts,
-    examples_text,
+    intervals_text,
     known_values,
     legend_below,
     legend_columns,
@@ -82,7 +82,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    title = f"Quality by heads left: {metric} on {task}\n(95 % intervals{examples_text(rows)}{verdicts_text(rows)})"
+    title = f"Quality by heads left: {metric} on {task}\n({intervals_text(rows)}{verdicts_text(rows)})"
     single = len(sets) == 1
     levels = [s.unpruned[s.unpruned["init"] == TRAINED] for s in sets]
     titles = [

@@ -165,6 +165,8 @@ def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(
     (axes,) = figure.axes
     assert marked(axes, 3.5, "white") == verdicts.count("not decided")
     assert marked(axes, 7.0, "none") == verdicts.count("not needed")
+    frame[["ci_low", "ci_high"]] = np.nan
+    assert "\n(no intervals of so few examples, n = 400" in drawn(frame).texts[0].get_text()
 
 
 def test_all_strategies_have_looks_of_their_own() -> None:
