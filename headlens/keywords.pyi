@@ -157,6 +157,7 @@ class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, 
     interactions: Whole | None
     rank_split: str | Number | None
     relevance: Place | None
+    gates: Place | None
     predict: Texts | None
     figures: bool | None
 

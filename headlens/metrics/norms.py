@@ -95,8 +95,9 @@ class Norms(MeanMetric):
             left = left - (part * ~in_classes[:, None, of_keys]).sum((0, 2), dtype=kind)
         mean = norms.sum(2, keepdim=True) / keys.real.sum(1)[:, None, None]
         idle = (received * (norms < NEARLY_NOTHING * mean)).sum((0, 2), dtype=kind)
-        sums |= {"other": left, "read": read.sum((0, 2)), "output": (view.output_norms * real).sum((0, 2), dtype=kind)}
-        return sums | {"idle.x": idle, "idle.n": queries.real.sum().expand(idle.shape)}
+        count = queries.real.sum().expand(idle.shape)
+        sums |= {"other": left, "read": read.sum((0, 2)), "idle.x": idle, "idle.n": count, "norm.n": count}
+        return sums | {"norm.x": (view.output_norms * real).sum((0, 2), dtype=kind)}
 
     def notes(self, sums: Mapping[Site, Sums], sites: Sequence[Site]) -> list[str]:
         """The note on sites where norms are not known."""
@@ -113,4 +114,4 @@ class Norms(MeanMetric):
         empty = np.full_like(sums["read"], np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = {f"norm_to_{kind}": sums.get(kind, empty) / sums["read"] for kind in (*_RECEIVERS, "other")}
-            return {"norm_share": sums["output"] / sums["output"].sum(), **shares, "idle": ratio_mean("idle", sums)}
+            return {"norm_share": sums["norm.x"] / sums["norm.x"].sum(), **shares, "idle": ratio_mean("idle", sums)}

@@ -40,7 +40,7 @@ HEADING_LINE = 1.2 * HEADING_SIZE / 72  # inches
 BLUE, GREEN, ORANGE, PURPLE = "#0072B2", "#009E73", "#E69F00", "#CC79A7"
 SKY, PALE_BLUE, YELLOW, VERMILION = "#56B4E9", "#8DB9DB", "#F0E442", "#D55E00"
 BROWN = "#7A4B2A"  # not of the palette; darker than all of it
-NAVY, OLIVE = "#1B2A63", "#6B6B00"  # likewise
+NAVY, OLIVE, MAROON, TEAL = "#1B2A63", "#6B6B00", "#7D1238", "#0B5D5B"  # likewise
 
 INK = "#222222"
 FAINT = "#767676"  # the lightest grey that has a contrast of 4.5 on white

@@ -112,8 +112,10 @@ RANKINGS = TableSchema(
         number(
             "worth",
             "What the head is worth, higher for more: the loss of the metric without it (ranked), the size of its "
-            "gradient or relevance (importance, by layer; relevance), or by how much the loss of the task grows "
-            "without it, to first order (attribution) or on average over orders in which heads go (shapley).",
+            "gradient or relevance (importance, by layer; relevance), by how much the loss of the task grows "
+            "without it, to first order (attribution) or on average over orders in which heads go (shapley), the mean "
+            "norm of what it adds (norm), 1 minus the normalised entropy of its attention (entropy), or the "
+            "probability that its gate is open (gates).",
         ),
         number("rank", "Its rank, 1 for the head that is worth most; equal ones share the mean of their ranks."),
         number("se", "Standard error of a Shapley value, over examples.", "of the loss"),

@@ -43,7 +43,7 @@ PRUNING = [
 MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
 MORE += ["p_holm", "p_margin", "p_margin_holm", "margin", "verdict", "n_to_decide", "chance", "answer_share"]
 # What `all` stands for.
-ALL = tuple(name for name in STRATEGIES if name not in CONTROLS)
+ALL = tuple(name for name in STRATEGIES if name not in (*CONTROLS, "gates"))
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
 # Asked of a model with the classes of sst2.
 OTHER_TASK = ("--task", "cola", "--labels", "model=unacceptable,acceptable")

@@ -85,8 +85,11 @@ _COLOURS = (
     style.BROWN,
     style.NAVY,
     style.OLIVE,
+    style.MAROON,
+    style.TEAL,
+    style.INK,
 )
-_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h", "X", "p")
+_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h", "X", "p", "<", ">")
 # inches
 _BESIDE, _HEIGHT = 0.7, 2.3
 _APART, _TICK = 0.05, 0.22

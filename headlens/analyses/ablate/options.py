@@ -21,7 +21,7 @@ STRATEGIES = tuple(STRATEGY_ENTRIES)
 
 
 def _strategies(given: Any) -> tuple[str, ...]:
-    every = [name for name in STRATEGIES if name not in CONTROLS]
+    every = [name for name in STRATEGIES if name not in (*CONTROLS, "gates")]
     return tuple(dict.fromkeys(one for name in names(given) for one in (every if name == "all" else [name])))
 
 
@@ -119,7 +119,8 @@ class PruneOptions(Checked):
 
     Strategies choose heads `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
     (`importance-steps`); `greedy`; by a `beam` search; by `relevance`, as another run measured it if `relevance` names
-    one; at `random`. Controls of each are random sets of as many heads in every layer (`random-by-layer`), and of heads
+    one; by the `norm` of what they add; by the `entropy` of their attention; by the `gates` of another run; at
+    `random`. Controls of each are random sets of as many heads in every layer (`random-by-layer`), and of heads
     that it does not choose (`placebo`).
 
     Raises:
@@ -136,8 +137,8 @@ class PruneOptions(Checked):
     )
     strategies: tuple[str, ...] = option(
         ("ranked", "importance", "random"),
-        f"Strategies for choosing the heads to prune: {', '.join(STRATEGIES)}; or all, which leaves out "
-        f"{' and '.join(CONTROLS)}, the random controls of each.",
+        f"Strategies for choosing the heads to prune: {', '.join(STRATEGIES)}; or all, which leaves out gates and the "
+        f"random controls of each, {' and '.join(CONTROLS)}.",
         PRUNING,
         metavar="NAMES",
         parse=_strategies,
@@ -189,6 +190,14 @@ class PruneOptions(Checked):
         shown="measured on the examples used to choose heads",
         group="strategy-args",
     )
+    gates: Path | None = option(
+        None,
+        "For the strategy gates: a run of headlens prune on this model.",
+        PRUNING,
+        metavar="RUN",
+        shown="none",
+        group="strategy-args",
+    )
 
     def __post_init__(self) -> None:
         for name in self.strategies:  # a configuration file may hold any
@@ -214,6 +223,12 @@ class PruneOptions(Checked):
             raise OptionError(
                 "--strategy-args relevance applies to the strategy relevance, which was not requested.",
                 "Give --prune 3,10,20,30 --strategies relevance too.",
+            )
+        if (self.gates is not None) != (bool(self.prune) and "gates" in self.strategies):
+            raise OptionError(
+                "--strategies gates and --strategy-args gates=RUN belong together: heads are pruned by gates that "
+                "headlens prune trained.",
+                "Give both, with --prune, or neither.",
             )
 
 

@@ -76,6 +76,8 @@ def _pruned(
                 add(f"{strategy}: interactions of {pairs} pairs of heads", ranked, 8.0 * pruning.rounds * pairs)
         elif entry.scored_by == "relevance" and pruning.relevance is None:
             add(f"{strategy}: relevance of the heads", ranked, cost.calls, "backward")
+        elif entry.scored_by in {"norm", "entropy"}:
+            add(f"{strategy}: attention of the heads", ranked, cost.calls, "forward")
         elif entry.scored_by == "metric" and tried > 0:
             add(f"{strategy}: tries heads, up to {counts[-1]} gone", ranked, tried / saved)
         orders = pruning.orders if entry.seeded else 1

@@ -17,14 +17,17 @@ from headlens.analyses.ablate import pruning_strategies as strategies
 from headlens.analyses.ablate import rankings
 from headlens.analyses.ablate.options import AblationOptions, PruneOptions
 from headlens.analyses.ablate.ranking_variance import variance_notes, variance_table
+from headlens.analyses.ablate.recorded_scores import RecordedGates, RecordedRelevance
 from headlens.analyses.ablate.scorers import (
+    AttentionEstimator,
     AttributionEstimator,
     CachedScorer,
+    FocusEstimator,
     ImportanceEstimator,
     ImportanceScorer,
     InteractionEstimator,
+    NormEstimator,
     RankingScorer,
-    RecordedRelevance,
     RelevanceEstimator,
     ShapleyEstimator,
 )
@@ -49,7 +52,9 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MeasuredScorer = RankingScorer | ImportanceScorer
 # Strategies that score all heads once, and so rank them.
-RANKED_ONCE = ("ranked", "importance", "relevance", "attribution", "shapley")
+RANKED_ONCE = ("ranked", "importance", "relevance", "attribution", "shapley", "norm", "entropy", "gates")
+# What measures attention alone.
+_OF_ATTENTION: dict[str, type[AttentionEstimator]] = {"norm": NormEstimator, "entropy": FocusEstimator}
 NONE = "none"  # the row of the whole model
 
 
@@ -100,19 +105,22 @@ class PruningExperiment:
         strategies.check_pruning(self.prune.prune, len(self.heads))
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
-    def check_relevance(self) -> None:
+    def check_scores(self) -> None:
         """Read what was measured of the heads, or measure it on the shortest example, if a strategy goes by it.
 
         Raises:
-            InputError: if the run that --strategy-args relevance names is not one of this model.
+            InputError: if the run that --strategy-args relevance or gates names is not one of this model.
             UnsupportedModelError: if a part of the model has no rule.
             OptionError: if relevance cannot start from what the model answers.
         """
+        assert self._gates or "gates" not in self.scored_by
+        shortest = min(self.examples.prepared, key=lambda p: p.length)
+        part = self.examples.part(np.array([p is shortest for p in self.examples.prepared]))
+        for name in _OF_ATTENTION.keys() & self.scored_by:
+            _OF_ATTENTION[name](self.loaded.model, part, None, self.run.warn_once)(frozenset())
         if self.by_relevance and self._recorded is None:
-            shortest = min(self.examples.prepared, key=lambda p: p.length)
-            chosen = np.array([p is shortest for p in self.examples.prepared])
             try:
-                self._estimator(self.examples.part(chosen))(frozenset())
+                self._estimator(part)(frozenset())
             except UnsupportedModelError as error:
                 raise UnsupportedModelError(
                     f"--strategies relevance: {error.message}",
@@ -138,7 +146,15 @@ class PruningExperiment:
         compared = rankings.comparison_notes(areas, tables.get("rankings"))
         compared += rankings.control_notes(areas, sets) + rankings.interaction_notes(tables.get("interactions"))
         compared += variance_notes(tables.get("ranking_variance"))
-        return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *compared]
+        return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *self._gate_notes(), *compared]
+
+    def _gate_notes(self) -> list[str]:
+        if self._gates is None:
+            return []
+        return [
+            f"`gates` used {self.prune.gates} ({self._gates.measured}), whose training data should not contain any "
+            "example that is evaluated here."
+        ]
 
     def _relevance_notes(self) -> list[str]:
         if not self.by_relevance:
@@ -286,8 +302,8 @@ class PruningExperiment:
         baseline = self.examples.task.value(self.records.intact[self.ranked_on], metric=self.metric)
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         table = rankings.rankings_table(scores, sign * baseline, errors, len(part))
-        # A run that measured relevance tells nothing of its examples.
-        known = [name for name in once if not (by[name] == "relevance" and self._recorded)]
+        # A run that measured relevance or trained gates tells nothing of its examples.
+        known = [name for name in once if name != "gates" and not (by[name] == "relevance" and self._recorded)]
         rankers = {name: partial(measured[by[name]].ranks, heads) for name in known}
         by_orders = measured.get("shapley")
         orders = by_orders.rounds if "shapley" in known and isinstance(by_orders, ImportanceScorer) else ()
@@ -358,12 +374,21 @@ class PruningExperiment:
             # Sizes of `raw` compare layers as they are.
             own = RelevanceEstimator(*given, kept("relevance"))
             scorers["relevance"] = ImportanceScorer(self._recorded or own, normalize=False)
+        for name in _OF_ATTENTION.keys() & self.scored_by:
+            scorers[name] = ImportanceScorer(_OF_ATTENTION[name](*given, kept(name)), normalize=False)
+        if self._gates is not None:
+            scorers["gates"] = ImportanceScorer(self._gates, normalize=False)
         return scorers
 
     @cached_property
     def _recorded(self) -> RecordedRelevance | None:
         folder = self.prune.relevance
         return None if folder is None else RecordedRelevance.of(folder, self.loaded, self.heads)
+
+    @cached_property
+    def _gates(self) -> RecordedGates | None:
+        folder = self.prune.gates
+        return None if folder is None else RecordedGates.of(folder, self.loaded, self.heads)
 
     def _estimator(self, part: Examples, advance: Advance = lambda _: None) -> RelevanceEstimator:
         return RelevanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)

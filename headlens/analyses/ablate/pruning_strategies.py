@@ -322,14 +322,17 @@ class StrategyEntry:
     Args:
         make: makes it.
         scored_by: what scores heads: the metric without them on the ranking part, the importance or the attribution
-            that gradients give, their relevance, or their Shapley values; None for strategies that ask nothing.
+            that gradients give, their relevance, their Shapley values, the norm of what they add, how far their
+            attention is from even, or the gates of another run; None for strategies that ask nothing.
         seeded: whether it depends on the seed, so that there are `--strategy-args orders` of it.
         pools: of a control, which has a set for every set that another strategy chose: of which heads it draws how
             many, given that set and all heads; those that come first in the order that `make` gives.
     """
 
     make: Callable[[StrategySettings], Strategy]
-    scored_by: Literal["metric", "importance", "relevance", "attribution", "shapley"] | None = None
+    scored_by: (
+        Literal["metric", "importance", "relevance", "attribution", "shapley", "norm", "entropy", "gates"] | None
+    ) = None
     seeded: bool = False
     pools: Callable[[Collection[Head], Iterable[Head]], list[Pool]] | None = None
 
@@ -347,6 +350,11 @@ _OWN: dict[str, StrategyEntry] = {
     # The heads that the loss needs least, by its gradient (attribution patching), and by their Shapley values.
     "attribution": StrategyEntry(lambda settings: Greedy(settings.scorer), "attribution"),
     "shapley": StrategyEntry(lambda settings: Greedy(settings.scorer), "shapley"),
+    # What a head adds by its size (Kobayashi et al. 2020), and how evenly it attends: neither asks what it is good for.
+    "norm": StrategyEntry(lambda settings: Greedy(settings.scorer), "norm"),
+    "entropy": StrategyEntry(lambda settings: Greedy(settings.scorer), "entropy"),
+    # The gates that another run trained (Voita et al. 2019, section 5).
+    "gates": StrategyEntry(lambda settings: Greedy(settings.scorer), "gates"),
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
     # Controls of each of the others: does the choice within layers matter, and would any other heads do?

@@ -278,7 +278,7 @@ class _Ablated:
             bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
         if self.request.pruning.prune:
-            bench.check_relevance()
+            bench.check_scores()
         return examples
 
     def _bench(self, examples: Examples, metric: str, records: sweep.HeadRecords) -> PruningExperiment:

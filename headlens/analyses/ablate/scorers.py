@@ -1,12 +1,11 @@
-"""What scores heads for strategies of pruning: the metric without them, their importance or relevance, or a memory."""
+"""What scores heads for strategies of pruning: the metric without them, their importance or attention, or a memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import hypot
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,23 +15,22 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
+from headlens.analyses.ablate.stand_ins import batch_tokens
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
+from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
-from headlens.errors import OptionError, counted
-from headlens.heads import KEY_COLUMNS, Head
+from headlens.errors import OptionError, UnsupportedModelError
+from headlens.heads import Head
 from headlens.interventions.pruned_model import pruned_model
 from headlens.interventions.shapley_values import interaction_samples, random_coalitions, shapley_values
 from headlens.memory import SplitWhenOutOfMemory
-from headlens.models.loading import LoadedModel
-from headlens.plots.head_grid import float_column
+from headlens.metrics.entropy import Entropy
+from headlens.metrics.metric import Metric, Statistics
+from headlens.metrics.norms import Norms
 from headlens.relevance_propagation import targets
 from headlens.relevance_propagation.importance import ImportanceSession
 from headlens.relevance_propagation.relevance_session import RelevanceSession
-from headlens.relevance_propagation.shares import described, requested_rule
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
-from headlens.runs.reading import read_recorded
-from headlens.tables.relevance_tables import RELEVANCE
-from headlens.tables.table_check import check_table
 from headlens.tasks.classification import SentenceSimilarity
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.reader import Reader
@@ -197,7 +195,7 @@ class ExampleScores:
         heads: those that are scored.
         sums: numbers of the examples, (parts, examples, heads), of which the mean over parts and examples is the score;
             parts are rounds of random orders, else there is one.
-        counts: how many numbers each example has in its sum, (examples,).
+        counts: how many numbers each example has in its sum, (examples,), or (examples, heads) where heads differ.
     """
 
     def __init__(self, heads: Sequence[Head] = (), sums: Floats | None = None, counts: Floats | None = None) -> None:
@@ -208,7 +206,7 @@ class ExampleScores:
     def mean(self, chosen: Chosen | None = None, parts: slice = slice(None)) -> Floats:
         """The means over some examples, or all, and some parts: (heads,)."""
         where = slice(None) if chosen is None else chosen
-        sums: Floats = self.sums[parts][:, where].mean(0).sum(0) / self.counts[where].sum()
+        sums: Floats = self.sums[parts][:, where].mean(0).sum(0) / self.counts[where].sum(0)
         return sums
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
@@ -506,61 +504,66 @@ class RelevanceEstimator(ImportanceEstimator):
         return task_target(self.examples.task.differentiable, self.examples.reader)
 
 
-@dataclass(frozen=True)
-class RecordedRelevance:
-    """The relevance of the heads of a model, as another run measured it.
+class AttentionEstimator(ImportanceEstimator):
+    """Measures the attention of heads on the ranking part by a metric of `classify`: no labels, no gradients.
 
-    Args:
-        relevance: of every head, the size of `raw`.
-        measured: on what, and by which rule, in words.
+    Its mean is over all queries of all examples, special tokens included, as in heads.csv. The model reads one example
+    at a time, so that each has sums of its own.
+
+    Attributes:
+        metric: that is measured.
+        mean: the name of its sums, see `headlens.metrics.ratio_estimator.ratio_mean`.
     """
 
-    relevance: Mapping[Head, float]
-    measured: str
+    metric: ClassVar[Metric]
+    mean: ClassVar[str]
 
-    @classmethod
-    def of(cls, folder: Path, loaded: LoadedModel, heads: tuple[Head, ...]) -> RecordedRelevance:
-        """Reads the run of `headlens relevance`, or `classify --relevance`, that measured a model.
-
-        Args:
-            folder: of the run.
-            loaded: the model; the run's has the same weights.
-            heads: all that may be pruned.
+    def measured(self, removed: frozenset[Head]) -> ExampleScores:
+        """Runs all examples without some heads.
 
         Raises:
-            InputError: if the folder is no finished run with a table of relevance, or the table is damaged.
-            OptionError: if it measured no model with these weights, or not all of the heads.
+            UnsupportedModelError: if the metric cannot be measured at some site.
         """
-        run = read_recorded(folder, folder.name)
-        if not run.finished or "relevance" not in run.tables:
-            raise OptionError(
-                f"--strategy-args relevance {folder} is not a finished run that measured relevance.",
-                "Name a run of headlens relevance, or of headlens classify --relevance.",
-            )
-        table = run.tables["relevance"]
-        check_table(RELEVANCE, table, folder / "relevance.csv")
-        _, rows = requested_rule(table)
-        same = [model for model in run.models if run.weights_of(model) == loaded.weight_hash]
-        if not same:
-            raise OptionError(
-                f"--strategy-args relevance {folder} measured {', '.join(run.models)}, whose weights are not those of "
-                f"{loaded.name}.",
-                f"Measure this model: headlens relevance {loaded.name}.",
-            )
-        rows = rows[rows["model"] == same[0]]
-        sizes = np.abs(float_column(rows, "raw")).tolist()
-        keyed_sizes = zip(rows[KEY_COLUMNS].itertuples(index=False), sizes, strict=True)
-        relevance = {
-            Head(stack, int(layer), int(head)): size for (stack, layer, head), size in keyed_sizes if np.isfinite(size)
-        }
-        if missing := [head for head in heads if head not in relevance]:
-            raise OptionError(
-                f"--strategy-args relevance {folder} has no raw relevance of {counted(len(missing), 'head')} of "
-                f"{len(heads)}, such as {missing[0]}.",
-                "Name a run that measured all heads that the task uses, or leave --strategy-args relevance out.",
-            )
-        return cls(relevance, described(rows) + (f" on {run.corpus_name}" if run.corpus_name else ""))
+        task = self.examples.task.differentiable
+        with pruned_model(self.model, removed) as model:
+            network = task.network(model)
+            sites = find_sites(network)
+            heads = [head for site in sites for head in site.heads]
+            sums, counts = (np.zeros((len(self.examples), len(heads))) for _ in range(2))
+            statistics = Statistics([self.metric], sites)
 
-    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
-        """The relevance of the heads that are left, which is that in the whole model."""
-        return {head: size for head, size in self.relevance.items() if head not in removed}
+            def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> None:
+                statistics.totals.clear()
+                with session.batch(batch_tokens(network, inputs)):
+                    network(**inputs)
+                found = statistics.totals.of(self.metric.name)
+                if unknown := [str(site) for site in sites if f"{self.mean}.x" not in found.get(str(site), {})]:
+                    raise UnsupportedModelError(
+                        f"{self.metric.name} cannot be measured at {unknown[0]}: headlens does not know the output "
+                        "projection of its heads.",
+                        "Name other --strategies.",
+                    )
+                for numbers, part in ((sums, "x"), (counts, "n")):
+                    numbers[batch.prepared[0].index] = np.concatenate(
+                        [found[str(site)][f"{self.mean}.{part}"] for site in sites]
+                    )
+
+            with AttentionSession(network, observers=[statistics]) as session, torch.inference_mode():
+                replace(self, batch_tokens=1).each_batch(model, run)
+        return ExampleScores(heads, sums[None], counts)
+
+
+class NormEstimator(AttentionEstimator):
+    """Measures the mean norm of what heads add: sums of weighted values, projected (Kobayashi et al. 2020)."""
+
+    metric, mean = Norms(), "norm"
+
+
+class FocusEstimator(AttentionEstimator):
+    """Measures how far attention is from even: 1 minus its entropy as a share of the largest possible one."""
+
+    metric, mean = Entropy(), "entropy_norm"
+
+    def worth(self, means: Floats) -> Floats:
+        """1 minus the normalised entropy."""
+        return 1 - means

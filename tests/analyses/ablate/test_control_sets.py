@@ -84,7 +84,7 @@ def test_whole_layers_leave_no_choice() -> None:
 def test_controls_need_something_to_control() -> None:
     with pytest.raises(OptionError, match=r"(?s)random-by-layer draws random sets beside.*ranked,random-by-layer"):
         PruneOptions((3,), ("random-by-layer", "random"))
-    everything = tuple(name for name in STRATEGIES if name not in CONTROLS)
+    everything = tuple(name for name in STRATEGIES if name not in (*CONTROLS, "gates"))
     for given_names, expected in (("all", everything), ("placebo,all", ("placebo", *everything))):
         assert COMMAND.options["strategies"].value(given_names) == expected
     assert set(RANDOM_SETS) == {"random", *CONTROLS}

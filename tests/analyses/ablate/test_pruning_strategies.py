@@ -391,8 +391,8 @@ def test_another_package_adds_a_strategy_that_help_and_options_know(tmp_path: Pa
     )
     assert done.stdout == (
         "Strategies for choosing the heads to prune: ranked, importance, importance-steps, greedy, beam, relevance, "
-        "attribution, shapley, random, random-by-layer, placebo, last; or all, which leaves out random-by-layer and "
-        "placebo, the random controls of each.\n"
+        "attribution, shapley, norm, entropy, gates, random, random-by-layer, placebo, last; or all, which leaves out "
+        "gates and the random controls of each, random-by-layer and placebo.\n"
     )
 
 

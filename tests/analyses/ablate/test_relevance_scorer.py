@@ -19,7 +19,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, StrategySettings
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
-from headlens.analyses.ablate.scorers import ImportanceScorer, RecordedRelevance, RelevanceEstimator, task_target
+from headlens.analyses.ablate.recorded_scores import RecordedRelevance
+from headlens.analyses.ablate.scorers import ImportanceScorer, RelevanceEstimator, task_target
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.relevance.recipe import run_relevance
 from headlens.attention.sites import find_sites
