@@ -232,6 +232,15 @@ PRUNING_AREAS = TableSchema(
         count("orders", "How many random orders there are.", "orders"),
         count("most", "The most heads that are pruned.", _HEADS),
         word("control_of", "Of a control, the strategy beside whose sets its sets were drawn.", optional=True),
+        *optional(
+            *shared.interval(
+                "the area, over examples (bootstrap); heads stay those that were chosen", unit="of the metric"
+            ),
+            word("compared_with", "The strategy that was named first of those that choose heads."),
+            *shared.paired_difference("The area minus that of `compared_with`"),
+            shared.P_HOLM.but("`p_value` corrected for the strategies of the model (Holm 1979)."),
+            group="ci_low",
+        ),
         *_controlled("by_layer", "random-by-layer", "as many heads in every layer"),
         *_controlled("placebo", "placebo", "heads that the strategy does not choose"),
     ),

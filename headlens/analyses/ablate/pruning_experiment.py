@@ -42,7 +42,7 @@ from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.progress import Advance
 from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.paired_tests import Comparison
+from headlens.statistics.paired_tests import Comparison, replicates_of
 from headlens.tables.ablation_tables import PRUNING
 from headlens.tasks.evaluation import estimate, label_counts, paired_comparison
 from headlens.tasks.skill import skill_of
@@ -224,7 +224,13 @@ class PruningExperiment:
         more = verdicts[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)
         table = table[[name for name in PRUNING.names if name in table]]
-        tables |= {"pruning": table, "pruning_areas": rankings.area_table(table)}
+        statistic = partial(task.replicates, metric=self.metric)
+        resampled = {
+            removed: replicates_of(model.records[~self.ranked_on], statistic, draws)
+            for removed, model in pruned_models.items()
+        }
+        of_rows = np.stack([resampled[frozenset(choice.removed)] for choice in choices])
+        tables |= {"pruning": table, "pruning_areas": rankings.area_table(table, of_rows, draws.independent)}
         return tables, np.stack([model.records for model in models])
 
     def _row(

@@ -12,6 +12,7 @@ from headlens.analyses.ablate.overviews import Row, control_names
 from headlens.analyses.ablate.rankings import CONTROL_COLUMNS
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
+from headlens.pages.formatting import number_text
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -95,6 +96,8 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs)
         | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
+        | {"95 % CI": _between(row, "ci_low", "ci_high"), "difference": number_cell(row.get("delta", math.nan))}
+        | {"95 % CI of it": _between(row, "delta_low", "delta_high"), "from": _text(row.get("compared_with"))}
         | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
         | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
         | {
@@ -108,10 +111,21 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     about = (
         "Mean of the metric over numbers of pruned heads, from none to the most (trapezoids), on examples that heads "
-        "were not chosen on; of random orders and sets the mean. `worse than it` counts random orders whose mean is "
+        "were not chosen on; of random orders and sets the mean. Intervals are over examples, paired for differences "
+        "(bootstrap); the heads stay those that were chosen. `worse than it` counts random orders whose mean is "
         "worse, `how many worse` random sets beside those of the strategy; a few do not make a test."
     )
     return page_table("The metric while heads go", records, about)
+
+
+def _between(row: Row, low_name: str, high_name: str) -> str:
+    """The ends of an interval; nothing where there are none."""
+    low, high = (float(row.get(name, math.nan)) for name in (low_name, high_name))
+    return f"[{number_text(low)}, {number_text(high)}]" if np.isfinite([low, high]).all() else ""
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _ends_cell(row: Row) -> Cell:

@@ -16,12 +16,13 @@ from headlens.pages.formatting import number_text
 from headlens.plots.head_grid import float_column
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.non_inferiority import LEVEL
-from headlens.statistics.paired_tests import holm
+from headlens.statistics.paired_tests import Floats, holm, interval_around, p_from
 from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, INTERACTIONS, PRUNING_AREAS, RANKINGS
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 REPLICATES = 2000
 _RANDOM, _NONE = "random", "none"
+_COMPARED = ("ci_low", "ci_high", "compared_with", "delta", "delta_low", "delta_high", "p_value", "p_holm")
 # What columns of controls are called, and what their sets are.
 CONTROL_COLUMNS = {"random-by-layer": "by_layer", "placebo": "placebo"}
 _ENOUGH = 19  # random sets, of which being better than all has a probability of 1 in 20 by chance
@@ -153,33 +154,39 @@ def interaction_notes(interactions: pd.DataFrame | None) -> list[str]:
     return [f"{text}: {'; '.join(ends)}." if ends else f"{text}."]
 
 
-def area_table(pruning: pd.DataFrame) -> pd.DataFrame:
+def area_table(pruning: pd.DataFrame, resampled: Floats | None = None, independent: int = 0) -> pd.DataFrame:
     """The mean of a metric over numbers of pruned heads (trapezoids from none to the most), for every strategy.
 
     Args:
         pruning: rows of pruning.csv of one model.
+        resampled: the metric of every row in the same bootstrap replicates of the examples, (rows, replicates).
+        independent: number of independent examples.
 
     Returns:
         Rows of pruning_areas.csv without the model: the area of each strategy, of `random` the mean over its orders,
-        beside the lowest and the highest area of a random order.
+        beside the lowest and the highest area of a random order, and its difference from that of the strategy that was
+        named first.
     """
-    whole = float(float_column(pruning[pruning["strategy"] == _NONE], "value")[0])
+    # The value of every row, then its replicates.
+    numbers = float_column(pruning, "value")[:, None]
+    numbers = numbers if resampled is None else np.column_stack([numbers, resampled])
+    whole = numbers[[(pruning["strategy"] == _NONE).to_numpy().argmax()]]
     # By strategy, and by the strategy that it is a control of.
-    areas: dict[tuple[str, str], list[float]] = {}
-    most = int(pruning["n_pruned"].max())
+    curves: dict[tuple[str, str], list[Floats]] = {}
+    most, places = int(pruning["n_pruned"].max()), np.arange(len(pruning))
     controlled = "control_of" in pruning
     chosen = pruning[pruning["strategy"] != _NONE].assign(
-        control_of=pruning["control_of"].fillna("") if controlled else ""
+        control_of=pruning["control_of"].fillna("") if controlled else "", place=places[pruning["strategy"] != _NONE]
     )
     ordered = chosen.sort_values("n_pruned", kind="stable")
     for (strategy, of, _), rows in ordered.groupby(["strategy", "control_of", "seed"], sort=False, dropna=False):
         counts = np.array([0, *rows["n_pruned"]], float)
-        values = np.array([whole, *float_column(rows, "value")])
+        values = np.concatenate([whole, numbers[rows["place"]]])
         # Where there is no control of the largest sets, the curve ends before.
-        ends = counts[-1] == most
-        areas.setdefault((str(strategy), str(of)), []).append(
-            float(np.trapezoid(values, counts) / most) if ends else np.nan
-        )
+        area = np.trapezoid(values, counts, axis=0) / most if counts[-1] == most else np.full(values.shape[1], np.nan)
+        curves.setdefault((str(strategy), str(of)), []).append(area)
+    areas = {key: [float(curve[0]) for curve in own] for key, own in curves.items()}
+    first = next((key for key in curves if key[0] not in RANDOM_SETS), None)
     metric, random = str(pruning["metric"].iloc[0]), areas.get((_RANDOM, ""), [])
     kinds = [(name, prefix) for name, prefix in CONTROL_COLUMNS.items() if name in set(chosen["strategy"])]
     rows_of_areas = []
@@ -189,13 +196,22 @@ def area_table(pruning: pd.DataFrame) -> pd.DataFrame:
         row = {"strategy": strategy, "metric": metric, "area": np.mean(own), "random_low": low, "random_high": high}
         row |= {"better_than": better, "equal_to": equal, "orders": len(random), "most": most}
         row |= {"control_of": of or None} if controlled else {}
+        mean = np.mean(curves[strategy, of], axis=0)
+        row |= dict(zip(("ci_low", "ci_high"), interval_around(mean[0], mean[1:]), strict=True))
+        if first is not None and not of and (strategy, of) != first:
+            beside = np.array(mean - curves[first][0])
+            delta, replicates = float(beside[0]), beside[1:]
+            ends = interval_around(delta, replicates)
+            row |= {"compared_with": first[0], "delta": delta, "delta_low": ends[0], "delta_high": ends[1]}
+            row |= {"p_value": p_from(replicates, delta, independent)}
         for name, prefix in kinds if is_chosen else ():
-            beside = _beside(own[0], areas.get((name, strategy), []), metric)
+            by_chance = _beside(own[0], areas.get((name, strategy), []), metric)
             columns = f"{prefix}_low", f"{prefix}_high", f"better_than_{prefix}", f"equal_to_{prefix}"
-            row |= dict(zip(columns, beside, strict=True))
+            row |= dict(zip(columns, by_chance, strict=True))
         rows_of_areas.append(row)
-    known = {name for row in rows_of_areas for name in row}
-    return pd.DataFrame(rows_of_areas, columns=[name for name in PRUNING_AREAS.names if name in known])
+    known = {*_COMPARED, *(name for row in rows_of_areas for name in row)}
+    table = pd.DataFrame(rows_of_areas, columns=[name for name in PRUNING_AREAS.names if name in known])
+    return table.assign(p_holm=holm(float_column(table, "p_value")))
 
 
 def _beside(area: float, random: Sequence[float], metric: str) -> tuple[float, float, float, float]:
@@ -289,6 +305,16 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
             f"Mean {first['metric']} over 0 to {int(first['most'])} pruned heads, beside that of random orders "
             f"({number_text(first['random_low'])} to {number_text(first['random_high'])}): {several}."
             f"{_too_few(first['orders'], 'random order')}"
+        )
+    compared = areas[areas["delta_low"].notna()]
+    if len(compared):
+        several = ", ".join(
+            f"{row['strategy']} {row['delta']:+.3g} [{row['delta_low']:+.3g}, {row['delta_high']:+.3g}]"
+            for row in compared.to_dict("records")
+        )
+        notes.append(
+            f"The same means minus that of {compared['compared_with'].iloc[0]}, with 95 % intervals over examples, "
+            f"paired: {several}."
         )
     shapley = None if rankings is None else rankings[rankings["strategy"] == "shapley"]
     if shapley is not None and len(shapley):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import made_tasks
 import numpy as np
@@ -24,6 +26,7 @@ from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.interventions.shapley_values import shapley_values
 from headlens.models.loading import LoadedModel
+from headlens.statistics.bootstrap import Draws
 from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 
@@ -166,3 +169,51 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int, monkeypatch
     alike = table.assign(value=table["value"].where(table["strategy"] == "none", 0.6))
     (note,) = comparison_notes(area_table(alike), None)
     assert note.endswith("(better than 0, equal to 2 of 2).")
+
+
+def test_intervals_of_areas_resample_the_examples_of_all_strategies_together() -> None:
+    """Every replicate is a data set of its own, written out example by example, and its area is added up by hand."""
+    rng, draws = np.random.default_rng(0), Draws.of([str(n) for n in range(40)], 400, seed=3)
+    right = {
+        (strategy, seed, count): rng.random(40) < 0.8 - loss * count
+        for strategy, seed, loss in (
+            ("shapley", None, 0.01),
+            ("ranked", None, 0.1),
+            ("random", 0, 0.15),
+            ("random", 1, 0.2),
+        )
+        for count in (1, 4)
+    }
+    right |= {("none", None, 0): rng.random(40) < 0.85}
+    resampled = {key: np.array([np.repeat(own, times).mean() for times in draws.counts]) for key, own in right.items()}
+    rows = sorted(right, key=lambda key: key[0] != "none")
+    table = pd.DataFrame(rows, columns=["strategy", "seed", "n_pruned"]).assign(
+        metric="accuracy", value=[right[key].mean() for key in rows]
+    )
+    found = area_table(table, np.stack([resampled[key] for key in rows]), 40).set_index("strategy")
+
+    def area(of: Mapping[tuple[str, int | None, int], Any], strategy: str, seed: int | None) -> Any:
+        none, one, four = of["none", None, 0], of[strategy, seed, 1], of[strategy, seed, 4]
+        return ((none + one) / 2 * 1 + (one + four) / 2 * 3) / 4
+
+    means = {key: own.mean() for key, own in right.items()}
+    by_hand = {name: (area(means, name, None), area(resampled, name, None)) for name in ("shapley", "ranked")}
+    of_orders = [(area(means, "random", seed), area(resampled, "random", seed)) for seed in (0, 1)]
+    by_hand["random"] = tuple(np.mean(parts, axis=0) for parts in zip(*of_orders, strict=True))  # type: ignore[assignment]
+    for name, (value, replicates) in by_hand.items():
+        assert found.loc[name, "area"] == pytest.approx(value)
+        assert found.loc[name, ["ci_low", "ci_high"]].tolist() == pytest.approx(np.quantile(replicates, [0.025, 0.975]))
+    assert pd.isna(found.loc["shapley", ["compared_with", "delta", "delta_low", "p_value"]]).all()
+    for name in ("ranked", "random"):
+        row, differences = found.loc[name], by_hand[name][1] - by_hand["shapley"][1]
+        assert row["compared_with"] == "shapley"
+        assert row["delta"] == pytest.approx(by_hand[name][0] - by_hand["shapley"][0])
+        assert row[["delta_low", "delta_high"]].tolist() == pytest.approx(np.quantile(differences, [0.025, 0.975]))
+        assert row["p_value"] < 0.01
+        assert row["p_value"] <= row["p_holm"] <= 2 * row["p_value"]
+    (_, note) = comparison_notes(found.reset_index(), None)
+    assert note.startswith(
+        "The same means minus that of shapley, with 95 % intervals over examples, paired: ranked -0."
+    )
+    alone = area_table(table[table["strategy"].isin(["none", "random"])])
+    assert alone["compared_with"].isna().all()

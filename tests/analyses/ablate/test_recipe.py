@@ -33,6 +33,7 @@ from headlens.interventions.compacting import without_heads
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel, load
 from headlens.shared_options import OutputOptions
+from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Floats
@@ -115,6 +116,34 @@ def gated(model: str, examples: Examples, removed: list[Head]) -> Floats:
 
 def heads_of(row: pd.Series) -> list[Head]:
     return [Head.parse(name) for name in str(row["removed"]).split()]
+
+
+def test_areas_have_intervals_over_the_evaluation_part(done: AblateRun, examples: Examples) -> None:
+    """From records.npz, with every replicate written out example by example."""
+    evaluated = ~ranking_part(examples.keys, 0.5, 0)
+    with np.load(done.folder / "records.npz") as arrays:
+        (pruned,) = (arrays[name] for name in arrays if name.endswith("/pruned"))
+    keys = [key for key, used in zip(examples.keys, evaluated, strict=True) if used]
+    counts = Draws.of(keys, 50, 0).counts
+    table, areas = done.tables["pruning"], done.tables["pruning_areas"].set_index(["strategy", "control_of"])
+    values = [
+        np.array([examples.task.value(np.repeat(of_row[evaluated], times, axis=0)) for times in counts])
+        for of_row in pruned
+    ]
+
+    def area(strategy: str) -> Floats:
+        one, three = (values[row] for row in np.flatnonzero(table["strategy"] == strategy))
+        return np.array(((values[0] + one) / 2 + (one + three)) / 3)
+
+    for strategy in set(ALL) - set(RANDOM_SETS):
+        row, replicates = areas.loc[strategy].iloc[0], area(strategy)
+        low, high = np.quantile(replicates, [0.025, 0.975])
+        assert low < high
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx((min(low, row["area"]), max(high, row["area"])))
+        differences = replicates - area("ranked")
+        low, high = np.quantile(differences, [0.025, 0.975]) if np.ptp(differences) else (np.nan, np.nan)
+        ends = min(low, row["delta"]), max(high, row["delta"])
+        assert (row["delta_low"], row["delta_high"]) == pytest.approx(ends, nan_ok=True)
 
 
 @pytest.mark.slow
