@@ -145,6 +145,7 @@ class Ablate(Resumed, MaskOptions, MeasureOptions, ModelOptions, OutputOptions, 
     receiver: Text | None
     confirm: Whole | None
     subsets: Whole | None
+    mib: Place | None
     keep_only: bool | None
     metric: Text | None
     replicates: Whole | None

@@ -318,7 +318,51 @@ EXAMPLES = TableSchema(
         ),
     ),
 )
+_RANKING = word(
+    "ranking",
+    "How nodes are scored, by how much the loss grows when one is patched: to first order (`attribution`), or measured "
+    "(`patching`); or `random`.",
+)
+_SEED = number("seed", "Seed of a random order; empty for scores.")
+MIB = TableSchema(
+    "mib",
+    "A circuit: a share of the heads and MLPs, all others patched with what they give on the changed texts; with "
+    "`--strategy-args mib=DIR`.",
+    (
+        *(shared.MODEL, shared.TASK, shared.METRIC.but(filled=True), _RANKING, _SEED),
+        word(
+            "order", "Whether nodes are ranked by their scores or by the size of these.", words=("signed", "absolute")
+        ),
+        number("share", "The share of the nodes that is kept."),
+        count("nodes", "How many nodes are kept: the share of all nodes, rounded down.", "nodes"),
+        count("heads", "How many of them are heads.", _HEADS),
+        count("mlps", "How many of them are MLPs.", "MLPs"),
+        shared.VALUE.but("The metric of the circuit."),
+        number("faithfulness", "The share (value − corrupted) / (full − corrupted)."),
+        number("full", "The metric of the whole model.", "of the metric"),
+        number("corrupted", "The metric of the whole model on the changed texts.", "of the metric"),
+        shared.N,
+    ),
+    ("model", "ranking", "seed", "order", "share"),
+)
+MIB_AREAS = TableSchema(
+    "mib_areas",
+    "A ranking of heads and MLPs and one of the circuit metrics of MIB (Mueller et al. 2025).",
+    (
+        *(shared.MODEL, shared.TASK, shared.METRIC.but(filled=True), _RANKING, _SEED),
+        word(
+            "measure",
+            "`CPR`, the area below the faithfulness of circuits with nodes ranked by their scores (higher is better), "
+            "or `CMD`, that of its distance from 1 with nodes ranked by size (lower is better).",
+            words=("CPR", "CMD"),
+        ),
+        number("area", "By trapezoids over the shares .001 to 1."),
+        *shared.interval("the area, over examples (bootstrap); circuits stay those that were chosen"),
+        shared.N,
+    ),
+    ("model", "ranking", "seed", "measure"),
+)
 ABLATE = (
     *(ABLATION, EXAMPLES, SMOOTHNESS, PRUNING, PRUNING_AREAS),
-    *(RANKINGS, AGREEMENT_OF_RANKINGS, RANKING_VARIANCE, INTERACTIONS),
+    *(RANKINGS, AGREEMENT_OF_RANKINGS, RANKING_VARIANCE, INTERACTIONS, MIB, MIB_AREAS),
 )

@@ -79,6 +79,15 @@ class AblationOptions(Checked):
         group="strategy-args",
         needs="confirm",
     )
+    mib: Path | None = option(
+        None,
+        "With --mode counterfactual, of a decoder: also measure circuits of heads and MLPs as MIB does (CPR, CMD), and "
+        "write the scores of these nodes to DIR/*/importances.json.",
+        HEADS,
+        metavar="DIR",
+        shown="not measured",
+        group="strategy-args",
+    )
     keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")
     replicates: int = option(
@@ -101,6 +110,11 @@ class AblationOptions(Checked):
             )
         if self.receiver is not None and self.mode != "path":
             raise OptionError("--strategy-args receiver is for --mode path.", "Give --mode path, or leave it out.")
+        if self.mib is not None and self.mode != "counterfactual":
+            raise OptionError(
+                "--strategy-args mib patches heads and MLPs with what they give on changed texts.",
+                "Give --mode counterfactual --pairs FILE, or leave mib out.",
+            )
         if self.confirm is not None and self.modes != ["zero"]:
             raise OptionError(
                 "--strategy-args confirm ranks heads by gradients towards outputs of 0: it is for --mode zero alone.",
@@ -264,6 +278,13 @@ class AblateRequest:
                 "are not ablated.",
                 "Name others, such as --strategies attribution,random, or leave confirm out.",
             )
+        if len(self.models) > 1 and self.options.mib is not None:
+            raise OptionError(
+                "--strategy-args mib writes the circuits of one model, but several were given.", "Give one."
+            )
+        written = () if self.options.mib is None else self.options.mib.glob("*/importances.json")
+        if (found := next(iter(written), None)) and not (self.place.overwrite or self.place.resume):
+            raise OptionError(f"{found} exists already.", "Name another folder for mib, or give --overwrite.")
         if len(self.models) > 1 and self.predict:
             raise OptionError("--predict writes the predictions of one model, but several were given.", "Give one.")
         if len(self.models) > 1 and any(label.partition("=")[0].strip() == "model" for label in self.data.labels):

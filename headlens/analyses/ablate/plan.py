@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from headlens.analyses.ablate.mib_circuits import RANKINGS, SHARES
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, check_pruning, strategy_cost
 from headlens.analyses.ablate.stand_ins import EPOCHS
@@ -53,6 +54,13 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
     add(f"without each of {swept} heads{which}", 1.0, 1 + more + modes * swept / saved)
     if which:
         add(f"random subsets of the other {model.heads - swept} heads", 1.0, request.options.subsets)
+    if request.options.mib is not None:
+        layers = sum(len(heads) for heads in model.stacks.values())
+        circuits = len(SHARES) * (2 * len(RANKINGS) + request.pruning.orders)
+        ranked = request.pruning.rank_split
+        add("attribution of heads and MLPs", ranked, 2, "backward")
+        add(f"each of {model.heads + layers} heads and MLPs patched", ranked, 2 + model.heads + layers)
+        add(f"circuits of heads and MLPs, up to {circuits}", 1 - ranked, 3 + circuits)
     if request.pruning.prune:
         _pruned(model, request, add, saved, all_swept=not which)
 

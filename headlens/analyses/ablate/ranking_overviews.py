@@ -118,6 +118,27 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("The metric while heads go", records, about)
 
 
+def measured_circuits(runs: Sequence[RecordedRun]) -> PageTable:
+    """CPR and CMD of circuits of heads and MLPs, as MIB defines them."""
+    records = [
+        run_label(run, runs)
+        | {
+            "model": row["model"],
+            "nodes ranked by": row["ranking"] + ("" if pd.isna(row["seed"]) else f" {row['seed']:.0f}"),
+        }
+        | {"measure": row["measure"], "area": number_cell(row["area"]), "95 % CI": _between(row, "ci_low", "ci_high")}
+        | {"n": row["n"]}
+        for run, table in tables_of(runs, "mib_areas")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "Faithfulness of circuits, over their shares of all heads and MLPs from .001 to 1: the area below it (CPR, nodes "
+        "ranked by their scores; higher is better) and below its distance from 1 (CMD, nodes ranked by the size of "
+        "these; lower is better). All other nodes give what they give on the changed text (Mueller et al. 2025)."
+    )
+    return page_table("How faithful are circuits of heads and MLPs?", records, about)
+
+
 def _between(row: Row, low_name: str, high_name: str) -> str:
     """The ends of an interval; nothing where there are none."""
     low, high = (float(row.get(name, math.nan)) for name in (low_name, high_name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ import pandas as pd
 
 from headlens.analyses.ablate import sweep
 from headlens.analyses.ablate.figures import not_ablated
+from headlens.analyses.ablate.mib_circuits import CircuitBench
 from headlens.analyses.ablate.missed_heads import screening_facts, screening_notes
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.overviews import without
@@ -22,7 +23,7 @@ from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.screening import Screener
 from headlens.analyses.ablate.single_heads import ablate_heads
-from headlens.analyses.ablate.stand_ins import EPOCHS
+from headlens.analyses.ablate.stand_ins import EPOCHS, changed_examples
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
@@ -50,8 +51,8 @@ from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples, suited_data
-from headlens.tasks.task import Floats, Task
-from headlens.tasks.task_examples import Chosen, Examples, example_table
+from headlens.tasks.task import Floats, PreparedExample, Task
+from headlens.tasks.task_examples import Chosen, Examples, example_table, ranking_part
 from headlens.tasks.task_heads import check_head, classifier_names
 from headlens.tasks.task_options import AUTO, OWN_CLASSES
 from headlens.tasks.test_set_predictions import read_test_sets, write_predictions
@@ -236,6 +237,18 @@ class _Ablated:
         measured = {name: asdict(e) for name, e in estimates(task, intact, examples.keys, chosen).items()}
         facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": measured}
         facts["chance"] = {metric: task.chance(intact, metric, label_counts(examples.prepared))}
+        if options.mib is not None and changed is not None:
+            circuits = self._circuits(examples, metric, changed_examples(examples, changed))
+            text = f"circuits of {counted(len(circuits.nodes.names), 'node')}"
+            total = len(examples) + int(circuits.ranked_on.sum())
+            with self.under_way.reporter.progress(text, total, None) as advance:
+                circuits = replace(circuits, progress=advance)
+                tables_of_circuits = circuits.outcome()
+            tables |= tables_of_circuits
+            notes += circuits.notes(tables_of_circuits)
+            if self.under_way.folder is not None:
+                files = circuits.write(options.mib)
+                notes.append(f"Scores of nodes are in {' and '.join(map(str, files))}.")
         if options.confirm is not None:
             facts["screening"] = screening_facts(ablation.table, options.subsets)
             notes += screening_notes(facts["screening"], metric)
@@ -253,6 +266,23 @@ class _Ablated:
             progress=lambda text, total: run.reporter.progress(text, total, None),
             remembered=partial(bench.remembered, "screening"),
             sweep=partial(bench.sweep_without, "subset"),
+        )
+
+    def _circuits(self, examples: Examples, metric: str, changed: Sequence[PreparedExample]) -> CircuitBench:
+        """What measures circuits of heads and MLPs."""
+        options, pruning, run = self.request.options, self.request.pruning, self.under_way
+        identity = {"the data": examples.summary.sha256, "--seed": str(options.seed)}
+        return CircuitBench(
+            self.loaded.model,
+            examples,
+            replace(examples, prepared=tuple(changed)),
+            ranking_part(examples.keys, pruning.rank_split, options.seed),
+            metric,
+            orders=pruning.orders,
+            replicates=options.replicates,
+            seed=options.seed,
+            warn=run.warn_once,
+            checkpoint=run.checkpoint(f"mib-{self.number}", self.loaded, identity),
         )
 
     def _changed(self, task: Task) -> Examples | None:
@@ -277,6 +307,8 @@ class _Ablated:
         if self.request.pruning.prune:
             bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
+        if self.request.options.mib is not None:
+            self._circuits(examples, metric, ()).check()
         if self.request.pruning.prune:
             bench.check_scores()
         return examples

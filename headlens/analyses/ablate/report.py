@@ -65,6 +65,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         ranking_overviews.compared_rankings,
         ranking_overviews.stable_rankings,
         ranking_overviews.interacting_pairs,
+        ranking_overviews.measured_circuits,
     )
     return [table for make in (*makers, *compared) if (table := make(runs)).rows]
 
