@@ -132,9 +132,9 @@ def measured_circuits(runs: Sequence[RecordedRun]) -> PageTable:
         for row in table.to_dict("records")
     ]
     about = (
-        "Faithfulness of circuits, over their shares of all heads and MLPs from .001 to 1: the area below it (CPR, nodes "
-        "ranked by their scores; higher is better) and below its distance from 1 (CMD, nodes ranked by the size of "
-        "these; lower is better). All other nodes give what they give on the changed text (Mueller et al. 2025)."
+        "Faithfulness of circuits, over their shares of all heads and MLPs from .001 to 1: the area below it (CPR, "
+        "nodes ranked by their scores; higher is better) and below its distance from 1 (CMD, nodes ranked by the size "
+        "of these; lower is better). All other nodes give what they give on the changed text (Mueller et al. 2025)."
     )
     return page_table("How faithful are circuits of heads and MLPs?", records, about)
 
