@@ -341,6 +341,7 @@ MIB = TableSchema(
         number("faithfulness", "The share (value − corrupted) / (full − corrupted)."),
         number("full", "The metric of the whole model.", "of the metric"),
         number("corrupted", "The metric of the whole model on the changed texts.", "of the metric"),
+        word("circuit", "Names of the nodes that are kept, with spaces between them: `a0.h1` a head, `m0` an MLP."),
         shared.N,
     ),
     ("model", "ranking", "seed", "order", "share"),

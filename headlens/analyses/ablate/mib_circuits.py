@@ -146,6 +146,7 @@ class CircuitBench:
             | {"ranking": name, "seed": seed, "order": order, "share": share, "nodes": len(kept)}
             | {"heads": len(kept & heads), "mlps": len(kept - heads), "value": values[kept][0]}
             | {"faithfulness": faithful[kept][0], "full": full[0], "corrupted": corrupted[0], "n": len(part)}
+            | {"circuit": " ".join(self.nodes.names[number] for number in sorted(kept))}
             for name, seed, order, share, kept in self.circuits
         ]
         areas = [about | row | {"n": len(part)} for row in self._areas(faithful)]

@@ -150,6 +150,7 @@ def test_areas_are_those_of_the_definition(wordpiece_tokenizer: PreTrainedTokeni
             rows = tables["mib"][lambda t, name=name, order=order: (t["ranking"] == name) & (t["order"] == order)]
             assert rows["faithfulness"].tolist() == pytest.approx([height[0] for height in curve], abs=1e-9)
             assert rows["nodes"].tolist() == [0] * 7 + [1, 3, 6]
+            assert [set(text.split()) for text in rows["circuit"]] == [set(ranked[: int(s * 6)]) for s in SHARES]
             assert (rows["heads"] + rows["mlps"]).tolist() == rows["nodes"].tolist()
     assert len(areas.loc["random"]) == 4
     (note,) = bench.notes(tables)
