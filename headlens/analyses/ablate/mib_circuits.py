@@ -98,7 +98,7 @@ class CircuitBench:
 
     @cached_property
     def nodes(self) -> PatchedNodes:
-        """The nodes of the model."""
+        """All heads and MLPs of the model, in the order that MIB has them."""
         return PatchedNodes(self.examples.task.network(self.model))
 
     @cached_property

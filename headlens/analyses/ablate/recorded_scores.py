@@ -104,7 +104,7 @@ def by_head(rows: pd.DataFrame, numbers: npt.NDArray[np.float64]) -> dict[Head, 
 
 
 class RecordedRelevance(RecordedScores):
-    """The relevance of heads: the size of `raw`."""
+    """The relevance of heads by the size of `raw`, whatever its sign."""
 
     schema, number = RELEVANCE, "raw relevance"
     did, runs = "measured relevance", "headlens relevance, or of headlens classify --relevance"
