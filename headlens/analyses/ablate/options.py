@@ -82,7 +82,7 @@ class AblationOptions(Checked):
     mib: Path | None = option(
         None,
         "With --mode counterfactual, of a decoder: also measure circuits of heads and MLPs as MIB does (CPR, CMD), and "
-        "write the scores of these nodes to DIR/*/importances.json.",
+        "write the scores of these nodes to DIR/attribution and DIR/patching.",
         HEADS,
         metavar="DIR",
         shown="not measured",
