@@ -77,12 +77,13 @@ class PatchedNodes(Edit):
         Args:
             inputs: of a batch whose nodes were kept on another one: a pass shows what the first MLP reads.
         """
-        first = torch.zeros(len(self.names))
-        seen = []
+        seen: list[Tensor] = []
+        # Without and with the heads of the first layer patched.
+        gates = torch.zeros(2, len(self.names))
+        gates[1, : self.n_heads] = 1.0
         with torch.no_grad(), self.open():
             watch = self._mlps[0].register_forward_pre_hook(lambda _, read: seen.append(read[0]))
-            for first[: self.n_heads] in (0.0, 1.0):
-                self.gates = first.clone()
+            for self.gates in gates:
                 self.model(**inputs)
             watch.remove()
         return {

@@ -104,8 +104,8 @@ class CircuitBench:
     @cached_property
     def scores(self) -> dict[str, Floats]:
         """By how much the loss grows when each node is patched, (nodes,): to first order, and measured one by one."""
-        measured = {name: self._remembered(name, getattr(self, f"_{name}")) for name in RANKINGS}
-        return {name: measured[name] for name in RANKINGS}
+        measures = self._attribution, self._patching
+        return {name: self._remembered(name, measure) for name, measure in zip(RANKINGS, measures, strict=True)}
 
     @cached_property
     def circuits(self) -> list[tuple[str, int | None, str, float, frozenset[int]]]:
@@ -158,7 +158,7 @@ class CircuitBench:
 
     def write(self, folder: Path) -> list[Path]:
         """Writes the scores of each ranking as `RANKING/importances.json`, as MIB's evaluation reads them."""
-        (batch,) = [next(self.examples.batches(1))]
+        batch = next(self.examples.batches(1))
         with torch.no_grad(), self.nodes.open():
             self._keep(batch, self.examples, self.changed)
         task = self.examples.task
