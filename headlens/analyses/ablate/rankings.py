@@ -13,7 +13,7 @@ from headlens.analyses.ablate.pruning_strategies import RANDOM_SETS, Score
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.formatting import number_text
-from headlens.plots.head_grid import float_column
+from headlens.plots.head_grid import float_column, head_name
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import Floats, holm, interval_around, p_from
@@ -318,10 +318,14 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
         )
     shapley = None if rankings is None else rankings[rankings["strategy"] == "shapley"]
     if shapley is not None and len(shapley):
-        errors, values = float_column(shapley, "se"), np.abs(float_column(shapley, "worth"))
+        errors, values = float_column(shapley, "se"), float_column(shapley, "worth")
+        high, low = (shapley.iloc[int(place)] for place in (np.nanargmax(values), np.nanargmin(values)))
+        ends = f"the largest is {high['worth']:.3g} ({head_name(high)})"
+        if low["worth"] < 0:
+            ends += f", the smallest {low['worth']:.3g} ({head_name(low)}, which harms)"
         notes.append(
             "Shapley values are those of the loss of an example (a sum where it predicts several tokens), from random "
-            f"orders of {counted(int(shapley['n'].iloc[0]), 'example')}: the largest is {values.max():.3g}, "
-            f"the largest standard error {errors.max():.2g}."
+            f"orders of {counted(int(shapley['n'].iloc[0]), 'example')}: {ends}, the largest standard error "
+            f"{errors.max():.2g}."
         )
     return notes

@@ -27,6 +27,7 @@ from headlens.interventions.gates import HeadGates
 from headlens.interventions.shapley_values import shapley_values
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
+from headlens.tables.ablation_tables import PRUNING_AREAS
 from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import with_task_head
 
@@ -169,6 +170,20 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int, monkeypatch
     alike = table.assign(value=table["value"].where(table["strategy"] == "none", 0.6))
     (note,) = comparison_notes(area_table(alike), None)
     assert note.endswith("(better than 0, equal to 2 of 2).")
+
+
+@pytest.mark.parametrize(
+    ("worth", "told"),
+    [
+        ([2.29, -5.05, 0.1], "the largest is 2.29 (encoder.0.0), the smallest -5.05 (encoder.0.1, which harms), the "),
+        ([2.29, 5.05, 0.1], "the largest is 5.05 (encoder.0.1), the largest standard error 0.25."),
+    ],
+)
+def test_the_largest_shapley_value_has_its_sign(worth: list[float], told: str) -> None:
+    heads = {"stack": "encoder", "layer": 0, "head": range(3), "strategy": "shapley", "n": 40}
+    rankings = pd.DataFrame({**heads, "worth": worth, "se": [0.1, 0.25, 0.2]})
+    (*_, note) = comparison_notes(pd.DataFrame(columns=PRUNING_AREAS.names), rankings)
+    assert told in note
 
 
 def test_intervals_of_areas_resample_the_examples_of_all_strategies_together() -> None:
