@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import AttentionCall, Tokens, repeat_groups
+from headlens.attention.edits_and_observers import AttentionCall, CallContext, Tokens, repeat_groups
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import dot, entropy, exact_type, largest
@@ -17,11 +16,13 @@ from headlens.metrics.words import (
     GatherPlan,
     WordLevel,
     equal_shares,
+    most_tokens,
     plan,
     pointed_at,
     tied_words,
     word_level,
     word_weights,
+    words_by_size,
 )
 from headlens.options import Level
 
@@ -77,8 +78,6 @@ class CallView:
 
     Attributes:
         crosses: whether queries and keys are different sequences.
-        token_weights: attention weights between tokens, whatever the level of the view. Where a part of attention goes
-            to no token (a learned sink), given that it goes to one.
         to_tokens: share of each query token's attention that goes to tokens, (batch, heads, query); None where it is 1.
         sums_dtype: float64, or float32 on devices that have no more.
     """
@@ -88,13 +87,21 @@ class CallView:
             raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
         self.site, self.causal, self.start, self.level = call.site, call.causal, call.start, level
         self.crosses = call.site.stack == "cross"
-        weights = call.distribution
-        assert weights is not None
-        self.token_weights, self.to_tokens = weights, call.to_tokens
+        self.to_tokens = call.to_tokens
         self.sums_dtype = exact_type(call.weights)
         self._queries, self._keys, self._call = call.queries, call.keys, call
         # What the views of the queries before these kept for a metric, see `of_sentences`.
         self.earlier: dict[str, tuple[Tensor, ...]] = {}
+
+    @cached_property
+    def token_weights(self) -> Tensor:
+        """Attention weights between tokens, whatever the level of the view; (batch, heads, query, key).
+
+        Where a part of attention goes to no token (a learned sink), given that it goes to one.
+        """
+        weights = self._call.distribution
+        assert weights is not None
+        return weights
 
     def take_over(self, before: CallView) -> None:
         """Takes over what is known of the keys from the view of the queries before these."""
@@ -177,6 +184,14 @@ class CallView:
         """
         from_parts = _from_parts(self.weights, queries[..., :-1])
         return torch.einsum("bhfk,bkt->hft", from_parts, keys.to(self.weights.dtype))
+
+    def given_to(self, kinds: Tensor) -> Tensor:
+        """Weights between tokens that every query gives to kinds of keys, (batch, heads, query, kinds).
+
+        Args:
+            kinds: which keys are of each; (batch, key, kinds).
+        """
+        return torch.matmul(self.token_weights, kinds.to(self.token_weights.dtype)[:, None])
 
     @cached_property
     def token_received(self) -> Tensor:
@@ -319,32 +334,10 @@ class NullView(CallView):
     stack.
     """
 
-    def __init__(self, call: AttentionCall, level: Level = "token") -> None:
+    def __init__(self, call: CallContext, level: Level = "token") -> None:
         if call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: the null head needs the tokens of the batch.")
-        length, keys = call.queries.shape[1], call.keys
-        seen = keys.real[:, None].expand(-1, length, -1)
-        # Of masks that differ between heads there is no one null head.
-        allowed = None if call.allowed is None or call.allowed.shape[1] > 1 else call.allowed
-        if allowed is not None:
-            seen = seen & allowed[:, 0]
-        elif call.causal:
-            query = call.start + torch.arange(length, device=seen.device)
-            seen = seen & (torch.arange(keys.shape[1], device=seen.device) <= query[:, None])
-        weights = seen.to(exact_type(call.query)) / seen.sum(2, keepdim=True).clamp(min=1)
-        one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
-        super().__init__(
-            replace(
-                call,
-                weights=weights[:, None],
-                output=call.output[:, :, :1],
-                gram=None,
-                to_tokens=None,
-                allowed=allowed,
-                **one,
-            ),
-            level,
-        )
+        super().__init__(_of_null_head(call, _even_weights(call)), level)
 
     def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:
         """Where the words asked about point: at every key, by its share."""
@@ -360,10 +353,212 @@ class NullView(CallView):
         return tied_words(self.token_weights, self.queried.plan, self._keys)
 
     @cached_property
-    def peak_shares(self) -> Tensor:
+    def _peak_shares(self) -> Tensor:
         """How the most attended keys that are not special share each query that is not; (batch, query, key)."""
         allowed = ~self.keys.special[:, None] & ~self.queries.special[:, :, None]
         return equal_shares(self.weights[:, 0] * allowed)
+
+    def peak_offsets(self, reach: int) -> Tensor:
+        """How many queries have their most attended keys at every offset, those beyond the reach counted together.
+
+        Returns:
+            (batch, offset), from beyond the reach on the left to beyond it on the right.
+        """
+        share = self._peak_shares
+        query = self.start + torch.arange(share.shape[1], device=share.device)
+        offset = torch.arange(share.shape[2], device=share.device) - query[:, None]
+        column = (offset.clamp(-reach - 1, reach + 1) + reach + 1).flatten().expand(len(share), -1)
+        return share.new_zeros(len(share), 2 * reach + 3).scatter_add_(1, column, share.flatten(1))
+
+    def peak_steps(self) -> tuple[Tensor, Tensor, Tensor]:
+        """How often the most attended key moves not backwards from a query to the next, and how often it stays.
+
+        Returns:
+            Both shares, of all pairs of keys that tie, and whether a step counts; (batch, queries but one) each.
+        """
+        share = self._peak_shares
+        counted = share.sum(2) > 0
+        forward = (share[:, 1:] * share[:, :-1].cumsum(2)).sum(2)
+        return forward, (share[:, 1:] * share[:, :-1]).sum(2), counted[:, 1:] & counted[:, :-1]
+
+
+class EvenView(NullView):
+    """The null head between tokens, without an edited mask: what metrics ask of it follows from counts of tokens.
+
+    No weights are made unless somebody reads them, so that time and memory grow with the length of a text and not with
+    its square.
+    """
+
+    def __init__(self, call: CallContext) -> None:
+        if call.queries is None or call.keys is None or call.allowed is not None:
+            raise SelfCheckError(f"{call.site}: counts of tokens need the tokens of the batch, and no mask.")
+        self.site, self.causal, self.start, self.level = call.site, call.causal, call.start, "token"
+        self.crosses = call.site.stack == "cross"
+        self.to_tokens, self.sums_dtype = None, exact_type(call.query)
+        self._queries, self._keys, self._call = call.queries, call.keys, _of_null_head(call, None)
+        self.earlier = {}
+
+    @property
+    def n_heads(self) -> int:
+        """One."""
+        return 1
+
+    @cached_property
+    def token_weights(self) -> Tensor:
+        """The weights, for those who need more than headlens does: (batch, 1, query, key)."""
+        return _even_weights(self._call)[:, None]
+
+    @cached_property
+    def _place(self) -> Tensor:
+        """Numbers of the queries; (query,)."""
+        return self.start + torch.arange(self._queries.shape[1], device=self._queries.real.device)
+
+    def _seen(self, values: Tensor) -> Tensor:
+        """Sums of values (batch, key, ...) over the keys that every query may see: (batch, query, ...)."""
+        values = values.to(self.sums_dtype)
+        if self.causal:
+            return values.cumsum(1)[:, self._place]
+        return values.sum(1, keepdim=True).expand(-1, len(self._place), *values.shape[2:])
+
+    @cached_property
+    def _n_seen(self) -> Tensor:
+        """How many real keys every query may see; (batch, query)."""
+        return self._seen(self._keys.real)
+
+    @cached_property
+    def _weight(self) -> Tensor:
+        """The weight of every key that a query may see; (batch, query)."""
+        return 1 / self._n_seen.clamp(min=1)
+
+    @cached_property
+    def entropies(self) -> Tensor:
+        """The logarithm of the number of keys that a query may see, see `CallView.entropies`."""
+        return self._n_seen.clamp(min=1).log()[:, None]
+
+    @cached_property
+    def highest(self) -> tuple[Tensor, Tensor]:
+        """The largest weights, which are all alike, see `CallView.highest`."""
+        between = self._keys.real & ~self._keys.separator
+        between, everywhere = (self._weight * (n > 0) for n in (self._seen(between), self._n_seen))
+        return between[:, None], everywhere[:, None]
+
+    @property
+    def distances(self) -> Tensor:
+        """The mean distance of every query to the keys that it may see, see `CallView.distances`."""
+        real = self._keys.real.to(self.sums_dtype)
+        at = torch.arange(real.shape[1], dtype=real.dtype, device=real.device)
+        n, places = (values.cumsum(1) for values in (real, real * at))
+        n_before, before = n[:, self._place], places[:, self._place]
+        sums = self._place * n_before - before
+        if not self.causal:
+            sums = sums + (places[:, -1:] - before) - self._place * (n[:, -1:] - n_before)
+        return (sums * self._weight)[:, None]
+
+    def neighbour_weights(self, offset: int) -> tuple[Tensor, slice, slice]:
+        """Weights between tokens that are `offset` apart, see `CallView.neighbour_weights`."""
+        real = self._keys.real
+        first = max(0, -self.start - offset)
+        stop = max(first, min(len(self._place), real.shape[1] - self.start - offset))
+        queries, keys = slice(first, stop), slice(first + self.start + offset, stop + self.start + offset)
+        is_seen = real[:, keys] & (offset <= 0 or not self.causal)
+        return (self._weight[:, queries] * is_seen)[:, None], queries, keys
+
+    def given_to(self, kinds: Tensor) -> Tensor:
+        """Weights that every query gives to kinds of keys, see `CallView.given_to`."""
+        return (self._seen(kinds & self._keys.real[..., None]) * self._weight[..., None])[:, None]
+
+    @cached_property
+    def token_received(self) -> Tensor:
+        """Weights that every key receives from all real queries, see `CallView.token_received`."""
+        given = self._weight * self._queries.real
+        if not self.causal:
+            return (given.sum(1, keepdim=True) * self._keys.real)[:, None]
+        # By number of the first query that may see a key: what it and those behind it give.
+        behind = torch.nn.functional.pad(given.flip(1).cumsum(1).flip(1), (0, 1))
+        first = torch.arange(self._keys.shape[1], device=given.device) - self.start
+        return (behind[:, first.clamp(0, len(self._place))] * self._keys.real)[:, None]
+
+    def targets(self, chosen: GatherPlan, *, others: bool = False, allowed: Tensor | None = None) -> Targets:
+        """Where the words asked about point: at every word that gets most, by its share."""
+        if allowed is not None or chosen is not self.queried.plan:
+            return super().targets(chosen, others=others, allowed=allowed)
+        if others:
+            return self._tied(others=True)
+        return self._tied_words
+
+    @cached_property
+    def _tied_words(self) -> Targets:
+        """What several metrics ask for."""
+        return self._tied(others=False)
+
+    def _tied(self, *, others: bool) -> Targets:
+        order = words_by_size(self._keys)
+        if self.causal and not order.runs_forward:
+            return super().targets(self.queried.plan, others=others)
+        weight = self._weight if self.causal else None
+        return Targets(*most_tokens(order, self.queried.plan, self._queries, weight, others=others))
+
+    @cached_property
+    def _candidates(self) -> Tensor:
+        """Keys that are not special; (batch, key)."""
+        return (self._keys.real & ~self._keys.special).to(self.sums_dtype)
+
+    @cached_property
+    def _tied_keys(self) -> Tensor:
+        """How many of them every query may see, 0 for special queries; (batch, query)."""
+        return self._seen(self._candidates) * ~self._queries.special
+
+    def peak_offsets(self, reach: int) -> Tensor:
+        """How many queries have their most attended keys at every offset, see `NullView.peak_offsets`."""
+        n_keys, share = self._candidates.shape[1], (self._tied_keys > 0) / self._tied_keys.clamp(min=1)
+        end = max(n_keys, self.start + len(self._place)) - n_keys
+        near = torch.nn.functional.pad(self._candidates, (reach, reach + end)).unfold(1, 2 * reach + 1, 1)
+        before = torch.nn.functional.pad(self._candidates.cumsum(1), (1, 0))  # of every key, without itself
+        left = before[:, (self._place - reach).clamp(0, n_keys)]
+        right = before[:, -1:] - before[:, (self._place + reach + 1).clamp(max=n_keys)]
+        counts = torch.cat([left[..., None], near[:, self._place], right[..., None]], 2)
+        if self.causal:
+            counts[..., reach + 2 :] = 0
+        return (counts * share[..., None]).sum(1)
+
+    def peak_steps(self) -> tuple[Tensor, Tensor, Tensor]:
+        """How the most attended key moves from a query to the next, see `NullView.peak_steps`."""
+        if self.causal:
+            return super().peak_steps()
+        n = self._tied_keys[:, 1:]  # all queries that count see the same keys
+        counted = (n > 0) & (self._tied_keys[:, :-1] > 0)
+        stays = counted / n.clamp(min=1)
+        return (stays + counted) / 2, stays, counted
+
+
+def _of_null_head(call: CallContext, weights: Tensor | None) -> AttentionCall:
+    """A call with the null head alone, which reads no values of its own."""
+    query, key, value = (t[:, :1] for t in (call.query, call.key, call.value))
+    # Of masks that differ between heads there is no one null head.
+    allowed = None if call.allowed is None or call.allowed.shape[1] > 1 else call.allowed
+    weights = None if weights is None else weights[:, None]
+    return AttentionCall(
+        call.site,
+        *(query, key, value, call.queries, call.keys, call.causal),
+        *(weights, query.transpose(1, 2)),
+        start=call.start,
+        last=call.last,
+        allowed=allowed,
+    )
+
+
+def _even_weights(call: CallContext) -> Tensor:
+    """The same weight for every token that a query may see; (batch, query, key)."""
+    assert call.queries is not None
+    assert call.keys is not None
+    length, keys = call.queries.shape[1], call.keys
+    seen = keys.real[:, None].expand(-1, length, -1)
+    if call.allowed is not None and call.allowed.shape[1] == 1:
+        seen = seen & call.allowed[:, 0]
+    elif call.causal:
+        query = call.start + torch.arange(length, device=seen.device)
+        seen = seen & (torch.arange(keys.shape[1], device=seen.device) <= query[:, None])
+    return seen.to(exact_type(call.query)) / seen.sum(2, keepdim=True).clamp(min=1)
 
 
 def _from_parts(weights: Tensor, parts: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from headlens.attention.edits_and_observers import (
     CallContext,
     Observer,
     Tokens,
+    copied_together,
     repeat_groups,
 )
 from headlens.attention.kernels.blocked_softmax import blocks, weights_at_once
@@ -29,7 +31,7 @@ from headlens.errors import ExtensionError
 from headlens.extensions import extension_errors
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.attention_view import CallView, NullView, special_keys
+from headlens.metrics.attention_view import CallView, EvenView, NullView, special_keys
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.row_view import RowView, fill_norms, room_for, row_facts
 from headlens.options import Level
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
+NullSums = dict[str, Mapping[str, Tensor]]  # of a batch, by metric
+# Where all words have as many tokens, every pair of them ties; longer texts are not looked at ahead, but in parts.
+_PAIRS_AHEAD = 2**26
 NULL = "null."  # begins the names of the sums of the null head, which are among those of every site of a stack
 
 
@@ -289,6 +294,16 @@ def _kind(call: AttentionCall) -> tuple[object, ...]:
     return (*kind, None if call.allowed is None else call.site)
 
 
+def _tokens_alone(call: CallContext) -> CallContext:
+    """A call without queries, keys and values, on the processor if its tokens are there, too."""
+    assert call.queries is not None
+    assert call.keys is not None
+    queries, keys = call.queries.host or call.queries, call.keys.host or call.keys
+    nothing = torch.empty(0, 1, 0, 0, device=queries.real.device)
+    tensors = nothing, nothing, nothing
+    return CallContext(call.site, *tensors, queries, keys, call.causal, start=call.start, last=call.last)
+
+
 def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
     """One call with the heads of several that are of the same sentences; its site is that of the first."""
     if len(calls) == 1:
@@ -395,6 +410,10 @@ class Statistics(Observer):
         self._rows: dict[tuple[Stack, bool], _StackRows] = {}
         # The null head is measured at one site of each stack, as it is the same at all, or under masks at every site.
         self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
+        # Its sums by tokens on the processor, where somebody looked ahead.
+        self._null_ahead: WeakKeyDictionary[Tokens, dict[Stack, list[dict[str, Mapping[str, Tensor]]]]] = (
+            WeakKeyDictionary()
+        )
 
     def look_ahead(self, tokens: BatchTokens) -> None:
         """Works out all that metrics need to know of the tokens of a batch alone; the tokens are on the processor."""
@@ -407,6 +426,11 @@ class Statistics(Observer):
                 for metric in self.metrics:
                     if site.stack in metric.stacks:
                         call_metric(metric, "facts", metric.facts, queries, keys)
+                if queries.real.numel() * keys.shape[1] <= _PAIRS_AHEAD:
+                    nothing = torch.empty(0, 1, 0, 0)
+                    call = CallContext(site, nothing, nothing, nothing, queries, keys, causal=site.stack == "decoder")
+                    sums = self._null_sums(self._counting(site.stack), EvenView(call))
+                    self._null_ahead.setdefault(queries, {})[site.stack] = [sums]
 
     def observe(self, call: AttentionCall) -> None:
         """Applies every metric that covers the call's stack, perhaps later with calls that follow."""
@@ -488,11 +512,7 @@ class Statistics(Observer):
             self._rows[place] = _StackRows(needs, call, n_heads)
         self._rows[place].add(call)
         if self._null_sites.get(call.site.stack) == call.site:
-            # Its weights are made, but for some queries at a time.
-            one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
-            context = CallContext(call.site, **one, queries=call.queries, keys=call.keys, causal=call.causal)
-            for _, _, part in blocks(context, divisible=True, within=self.parts_of_sentences):
-                self._measure_null(AttentionCall(**vars(part), weights=None, output=part.query.transpose(1, 2)))
+            self._measure_null(call)
 
     def _measure_rows(self) -> None:
         """Adds what metrics make of the rows of all layers to the pending totals."""
@@ -505,12 +525,40 @@ class Statistics(Observer):
 
     def _measure_null(self, call: AttentionCall) -> None:
         """Adds the sums of the null head to the pending totals."""
-        view = NullView(call, self.level)
-        for metric in self.metrics:
-            if call.site.stack in metric.stacks and metric.has_null():
-                place = f"{NULL}{call.site.stack if call.allowed is None else call.site}"
-                view.earlier = self._earlier.setdefault((call.site, f"{NULL}{metric.name}"), {})
-                self.totals.add(metric.name, place, _measured(metric, "null", metric.null, view))
+        place = f"{NULL}{call.site.stack if call.allowed is None else call.site}"
+        counting = self._counting(call.site.stack) if call.allowed is None else []
+        others = [m for m in self.metrics if call.site.stack in m.stacks and m.has_null() and m not in counting]
+        sums: list[NullSums] = []
+        if counting and call.queries is not None and call.queries.host is not None:
+            sums = self._null_ahead.get(call.queries.host, {}).get(call.site.stack, [])
+            counting = [] if sums else counting
+        for part in self._parts(call) if counting or others else ():
+            sums = [*sums, self._null_sums(counting, EvenView(_tokens_alone(part)))] if counting else sums
+            sums = [*sums, self._null_sums(others, NullView(part, self.level))] if others else sums
+        for of_part in copied_together(tuple(sums), call.query.device):
+            for name, own in of_part.items():
+                self.totals.add(name, place, own)
+
+    def _counting(self, stack: Stack) -> list[Metric]:
+        """The metrics whose null head needs no weights where there is no mask: ours, of tokens."""
+        metrics = self.metrics if self.level == "token" else ()
+        return [m for m in metrics if stack in m.stacks and m.has_null() and _is_ours(m)]
+
+    def _null_sums(self, metrics: Sequence[Metric], view: NullView) -> NullSums:
+        """The sums of the null head of some metrics, by their names."""
+        sums: NullSums = {}
+        for metric in metrics:
+            view.earlier = self._earlier.setdefault((view.site, f"{NULL}{metric.name}"), {})
+            sums[metric.name] = _measured(metric, "null", metric.null, view)
+        return sums
+
+    def _parts(self, call: AttentionCall) -> Iterable[CallContext]:
+        """A call, in parts of so many queries that weights can be made of them; one that has weights is such a part."""
+        if call.rows is None:
+            return [call]
+        one = {name: getattr(call, name)[:, :1] for name in ("query", "key", "value")}
+        context = CallContext(call.site, **one, queries=call.queries, keys=call.keys, causal=call.causal)
+        return (part for _, _, part in blocks(context, divisible=True, within=self.parts_of_sentences))
 
     def prepare(self) -> None:
         """Makes the pending sums of the forward pass ready to be added, without committing them."""

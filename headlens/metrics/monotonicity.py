@@ -57,11 +57,7 @@ class Monotonicity(MeanMetric):
 
     def null(self, view: NullView) -> Mapping[str, Tensor]:
         """Returns the same of the null head, over all pairs of source tokens that a step may lead from and to."""
-        share = view.peak_shares  # (batch, query, key)
-        counted = share.sum(2) > 0
-        steps = counted[:, 1:] & counted[:, :-1]
-        forward = (share[:, 1:] * share[:, :-1].cumsum(2)).sum(2)
-        stays = (share[:, 1:] * share[:, :-1]).sum(2)
+        forward, stays, steps = view.peak_steps()
         return ratio_sums("monotonicity", view, forward[:, None], steps) | ratio_sums(
             "monotonicity_stays", view, stays[:, None], steps
         )

@@ -75,13 +75,7 @@ class Positions(Metric):
 
     def null(self, view: NullView) -> Mapping[str, Tensor]:
         """Returns the same of the null head, whose queries count at many offsets by their shares; (1, 19) each."""
-        share = view.peak_shares  # (batch, query, key)
-        query = view.start + torch.arange(share.shape[1], device=share.device)
-        offset = torch.arange(share.shape[2], device=share.device) - query[:, None]
-        column = (offset.clamp(-REACH - 1, REACH + 1) + REACH + 1).flatten().expand(len(share), -1)
-        counts = torch.zeros((len(share), len(OFFSETS)), dtype=view.sums_dtype, device=share.device)
-        counts.scatter_add_(1, column, share.flatten(1).to(counts.dtype))
-        return self._moments(view, counts[:, None])
+        return self._moments(view, view.peak_offsets(REACH).to(view.sums_dtype)[:, None])
 
     def _moments(self, view: CallView, counts: Tensor) -> Mapping[str, Tensor]:
         """Sums over sentences, from counts (batch, heads, offset)."""

@@ -77,27 +77,27 @@ class TextPair(MeanMetric):
         tokens = view.queried.keys
         if tokens.segment is None or tokens.ids is None:
             return {}
-        weights = view.token_weights
         of_text = torch.stack([tokens.segment == side for side in (0, 1)])  # (text, batch, length)
         other = of_text[0][:, :, None] & of_text[1][:, None] | of_text[1][:, :, None] & of_text[0][:, None]
         if view.causal:
             other = other.tril()
         sees = other.any(2)  # (batch, query)
         # What either text gets: (batch, heads, query, 2).
-        received = torch.matmul(weights, of_text.to(weights.dtype).permute(1, 2, 0)[:, None])
+        received = view.given_to(of_text.permute(1, 2, 0))
         to_other = torch.where(of_text[0][:, None], received[..., 1], received[..., 0])
         sums = ratio_sums("to_pair", view, to_other, sees)
         for name, direction_sums in zip(("first_to_second", "second_to_first"), of_text, strict=True):
             sums |= ratio_sums(name, view, to_other, sees & direction_sums)
         equal = other & (tokens.ids[:, :, None] == tokens.ids[:, None])  # (batch, query, key)
         has_equal = equal.any(2) & ~tokens.punct
-        chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(weights.dtype)[:, None].expand(weights.shape[:3])
+        chance = (equal.sum(2) / other.sum(2).clamp(min=1)).to(received.dtype)[:, None].expand(received.shape[:3])
         if isinstance(view, NullView):  # all tokens of the other text tie
             return (
                 sums
                 | ratio_sums("to_equal", view, chance, has_equal)
                 | ratio_sums("to_equal_chance", view, chance, has_equal)
             )
+        weights = view.token_weights
         target = peak_among(weights, other).key  # (batch, heads, query)
         places = equal[:, None].expand(weights.shape).gather(3, target.clamp(min=0)[..., None])[..., 0]
         sums |= ratio_sums("to_equal", view, (places & (target >= 0)).to(weights.dtype), has_equal)

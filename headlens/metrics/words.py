@@ -19,6 +19,7 @@ from headlens.metrics.reductions import at_once, exact_type, largest, row_chunks
 
 # What is no word, such as special tokens, receives attention, too; and words whose part of speech is unknown.
 RECEIVERS = (*PARTS_OF_SPEECH, "other")
+_NEARLY = 1 - 1e-6  # numbers that differ by no more are equal
 
 
 class WordLevel(NamedTuple):
@@ -398,14 +399,105 @@ def tied_words(
         sums.scatter_(1, chosen.word[:, None], 0)
     if allowed is not None:
         sums.mul_(allowed.gather(1, first))
-    return torch.zeros_like(rows, dtype=torch.float32).scatter_add_(1, first, equal_shares(sums))
+    return torch.zeros_like(rows).scatter_add_(1, first, equal_shares(sums))
 
 
 def equal_shares(values: Tensor) -> Tensor:
-    """What each of the largest of some numbers, none below 0, gets if they share 1; 0 throughout if all are; float32.
+    """What each of the largest of some numbers, none below 0, gets if they share 1; 0 throughout if all are 0.
 
     Numbers that differ by rounding are equal.
     """
     most = values.amax(-1, keepdim=True) if values.shape[-1] else values
-    tied = ((values >= most * (1 - 1e-6)) & (most > 0)).float()
+    tied = ((values >= most * _NEARLY) & (most > 0)).to(values.dtype)
     return tied / tied.sum(-1, keepdim=True).clamp(min=1)
+
+
+class WordsBySize(NamedTuple):
+    """The words of every sentence of a batch by their number of tokens.
+
+    Args:
+        size: tokens of every word; (batch, words).
+        largest: the two largest of them; (batch, 2).
+        before: the largest in front of every word; (batch, words).
+        ranked: number of tokens times number of words, plus number of the word, in order; (batch, words).
+        first: first token of every word; (batch, words).
+        runs_forward: whether all tokens of a word stand behind those of the words before.
+    """
+
+    size: Tensor
+    largest: Tensor
+    before: Tensor
+    ranked: Tensor
+    first: Tensor
+    runs_forward: bool
+
+
+@once_per_batch
+def words_by_size(tokens: Tokens) -> WordsBySize:
+    """Sorts the words of every sentence by their number of tokens, then by their place."""
+    n_words, is_word = tokens.n_pieces.shape[1], tokens.word >= 0
+    size = tokens.word.new_zeros(len(tokens.word), n_words + 1)
+    size = size.scatter_add_(1, torch.where(is_word, tokens.word, n_words), is_word.long())[:, :-1]
+    number = torch.arange(n_words, device=size.device)
+    return WordsBySize(
+        size=size,
+        largest=torch.nn.functional.pad(size, (2, 0)).topk(2, 1).values,
+        before=torch.nn.functional.pad(size, (1, 0)).cummax(1).values[:, :-1],
+        ranked=(size * n_words + number).sort(1).values,
+        first=places(tokens).first,
+        runs_forward=bool((~is_word | (tokens.word == tokens.word.cummax(1).values)).all()),
+    )
+
+
+def most_tokens(
+    words: WordsBySize, chosen: GatherPlan, queries: Tokens, weight: Tensor | None, *, others: bool
+) -> tuple[Tensor, Tensor]:
+    """What `tied_words` gives of the null head, without its weights and with no more columns than words that tie.
+
+    Of words in front of a query those of most tokens get most; in a causal stack the query's own tokens, of which the
+    first see fewer, are weighed beside them.
+
+    Args:
+        words: the words attended to.
+        chosen: the rows.
+        queries: the tokens that attend.
+        weight: in a causal stack, of every key that a query sees; (batch, query). None elsewhere.
+        others: leave attention of a word to itself out.
+
+    Returns:
+        First tokens of words, and how these share the row, 0 for what only fills a column; (rows, ties).
+    """
+    most, behind = words.largest[:, :1], torch.full_like(words.largest[:, :1], words.size.shape[1])
+    if weight is not None:
+        most, behind = words.before, torch.arange(words.size.shape[1], device=most.device).expand_as(words.size)
+    elif others:  # the second largest where only the row's own word is as large as the largest
+        most = most.where(words.size < most, words.largest[:, 1:])
+        behind = behind.expand_as(most)
+    n_words, sentence = max(1, words.size.shape[1]), chosen.sentence
+    start, stop = (torch.searchsorted(words.ranked, most * n_words + end) for end in (0, behind))
+    column = chosen.word.clamp(max=max(0, most.shape[1] - 1))
+    start, stop, most = (t[sentence, column] for t in (start, stop.where(most > 0, start), most))
+    place = start[:, None] + torch.arange(int((stop - start).max()) if len(start) else 0, device=start.device)
+    tied = place < stop[:, None]
+    word = words.ranked.flatten()[sentence[:, None] * n_words + place.clamp(max=n_words - 1)] % n_words
+    if others:
+        tied &= word != chosen.word[:, None]
+    elif weight is not None:
+        to_each, own = (t[sentence, chosen.word] for t in _given_by_words(queries, weight))
+        largest = torch.maximum(most * to_each, own)
+        is_own = (own >= largest * _NEARLY) & (own > 0)
+        tied = torch.cat([tied & (most * to_each >= largest * _NEARLY)[:, None], is_own[:, None]], 1)
+        word = torch.cat([word, chosen.word[:, None]], 1)
+    share = tied.to(exact_type(tied))
+    return words.first[sentence[:, None], word], share / share.sum(1, keepdim=True).clamp(min=1)
+
+
+def _given_by_words(queries: Tokens, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """What words give to each token in front of them, and to their own, under a causal null head; (batch, words)."""
+    is_word, n_words = queries.word >= 0, queries.n_pieces.shape[1]
+    slot = torch.where(is_word, queries.word, n_words)
+    number = is_word.long().cumsum(1)
+    room = weight.new_zeros(len(weight), n_words + 1)
+    begun = torch.full_like(room, number.shape[1] + 1, dtype=number.dtype).scatter_reduce(1, slot, number, "amin")
+    own = (number - begun.gather(1, slot) + 1) * weight  # the first token sees one of them
+    return room.scatter_add(1, slot, weight)[:, :-1], room.scatter_add(1, slot, own)[:, :-1]

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import product
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from few_annotations import annotated
 from handmade import Matrix, Row, Setting, call, measured, observed, uniform
 from naive_samples import make_seq
 from torch import Tensor
 
+from headlens.attention.edits_and_observers import BatchTokens, CallContext, Tokens
+from headlens.attention.sites import Site
 from headlens.heads import Stack
-from headlens.metrics.attention_view import CallView
+from headlens.metrics.attention_view import CallView, EvenView, NullView
 from headlens.metrics.coreference import Coreference
 from headlens.metrics.mass import Mass
-from headlens.metrics.metric import NULL, Metric
+from headlens.metrics.metric import NULL, Metric, MetricSettings, Statistics
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.monotonicity import Monotonicity
@@ -167,3 +173,131 @@ def test_a_metric_of_weights_has_its_null_head_by_declaring_it() -> None:
 
     (table, null) = observed([WithNull()], [call([Row(uniform())] * 2)]).head_tables()
     assert table.rows["own"][0] == pytest.approx(null.rows["own_null"][0])
+
+
+def drawn_tokens(lengths: tuple[int, ...], seed: int, *, left: bool = False) -> Tokens:
+    """Words of one to four tokens between special ones, tokens of no word, padding on one side; with annotations."""
+    generator = torch.Generator().manual_seed(seed)
+    n = max(lengths)
+    word, real = torch.full((len(lengths), n), -1), torch.zeros(len(lengths), n, dtype=torch.bool)
+    flags = {name: real.clone() for name in ("cls", "sep", "punct")}
+    for row, length in enumerate(lengths):
+        begin = n - length if left else 0
+        real[row, begin : begin + length] = True
+        flags["cls"][row, begin] = True
+        flags["sep"][row, begin + length - 1] = length > 1
+        pieces = torch.randint(1, 5, (n,), generator=generator).mul(torch.rand(n, generator=generator) < 0.5).clamp(1)
+        inside = torch.arange(n).repeat_interleave(pieces)[: max(0, length - 2)]
+        word[row, begin + 1 : begin + 1 + len(inside)] = inside
+        if length > 6:
+            word[row, begin + 1 + length // 2] = -1
+        flags["punct"][row] = real[row] & (torch.rand(n, generator=generator) < 0.2)
+    n_words = max(1, int(word.max()) + 1)
+    pieces = torch.stack([torch.bincount(w[w >= 0], minlength=n_words) for w in word])
+    special = ~real | flags["cls"] | flags["sep"]
+    none = torch.zeros_like(real)
+    tokens = Tokens(
+        real, special, flags["cls"], flags["sep"], none, none, flags["punct"], word, (pieces > 0).sum(1), pieces
+    )
+    return annotated(tokens, seed)
+
+
+def null_sums(view: NullView) -> dict[str, Tensor]:
+    """What all metrics of the stack make of a view of the null head."""
+    metrics = [kind.of(MetricSettings(("nsubj", "obj"), exclude_self=own)) for kind in ALL for own in (False, True)]
+    kept = view.earlier
+    sums = {}
+    for number, metric in enumerate(m for m in metrics if m.has_null() and view.site.stack in m.stacks):
+        view.earlier = kept.setdefault(number, {})  # type: ignore[call-overload]
+        sums |= {f"{metric.name}{number}.{name}": value for name, value in metric.null(view).items()}
+    view.earlier = kept
+    return sums
+
+
+ALL = registered_metrics()
+LENGTHS = [(1,), (2, 1), (3,), (7, 4), (40, 3, 17), (131, 64), (300, 12)]
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS, ids=str)
+def test_counts_of_tokens_give_what_weights_give(lengths: tuple[int, ...], left: bool, stack: Stack) -> None:
+    """All sums to the last digits of float64, and nobody asks for weights."""
+    queries = drawn_tokens(lengths, 0, left=left)
+    keys = drawn_tokens(tuple(reversed([n + 3 for n in lengths])), 1, left=left) if stack == "cross" else queries
+    assert_counts_suffice(stack, queries, keys)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_counts_of_tokens_of_some_queries(stack: Stack) -> None:
+    """A sentence in parts: sums of each, and what the last of them makes of all."""
+    tokens = drawn_tokens((61,), 3)
+    cuts = [0, 20, 21, 44, 61]
+    cuts[1:-1] = [next(i for i in range(cut, 61) if tokens.word[0, i] != tokens.word[0, i - 1]) for cut in cuts[1:-1]]
+    earlier = dict[Any, Any](), dict[Any, Any]()
+    for start, stop in pairwise(cuts):
+        place = {"start": start, "last": stop == 61}
+        assert_counts_suffice(stack, tokens.queries_of(start, stop), tokens, earlier, **place)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+def test_counts_of_tokens_of_pairs_of_texts(stack: Stack) -> None:
+    tokens = drawn_tokens((29, 11), 4)
+    generator = torch.Generator().manual_seed(0)
+    segment = (torch.arange(29) > 6).long().where(~tokens.special, -1)
+    tokens = replace(tokens, segment=segment, ids=torch.randint(0, 5, tokens.shape, generator=generator))
+    assert_counts_suffice(stack, tokens, tokens)
+
+
+def assert_counts_suffice(
+    stack: Stack, queries: Tokens, keys: Tokens, earlier: tuple[Any, Any] | None = None, **place: Any
+) -> None:
+    nothing = torch.empty(len(queries.real), 1, 0, 0)
+    tensors = nothing, nothing, nothing
+    context = CallContext(Site(stack, 0, 1, "m"), *tensors, queries, keys, stack == "decoder", **place)
+    counted, weighed = EvenView(context), NullView(context)
+    counted.earlier, weighed.earlier = earlier or ({}, {})
+    found, expected = null_sums(counted), null_sums(weighed)
+    assert "token_weights" not in vars(counted)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        # Weights of 300 queries, added up one after the other, lose another digit.
+        within = 1e-11 if keys.shape[1] > 200 else 1e-12
+        torch.testing.assert_close(found[name], value, rtol=within, atol=within, msg=partial("{}: {}".format, name))
+
+
+def test_words_whose_tokens_are_mixed_are_weighed() -> None:
+    """Where a token of a word stands behind a later word, what precedes a query is not counted by words."""
+    tokens = drawn_tokens((9,), 5)
+    word = torch.tensor([[-1, 0, 1, 0, 1, 2, 3, 3, -1]])
+    tokens = replace(tokens, word=word, n_pieces=torch.tensor([[2, 2, 1, 2]]), n_words=torch.tensor([4]))
+    tokens = annotated(replace(tokens, arcs=None, mentions=None), 1)
+    nothing = torch.empty(1, 1, 0, 0)
+    context = CallContext(Site("decoder", 0, 1, "m"), nothing, nothing, nothing, tokens, tokens, causal=True)
+    found, expected = null_sums(EvenView(context)), null_sums(NullView(context))
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_what_was_worked_out_ahead_is_added_unless_there_is_a_mask(
+    masked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens on a device have others on the processor, of which somebody looked ahead."""
+    row, _ = drawn(3)
+    plain = call([Row(**{**vars(row), "weights": uniform(len(row.queries))})])
+    assert plain.keys is not None
+    if masked:
+        plain = replace(plain, allowed=torch.ones(1, 1, len(row.queries), len(row.queries)).tril().bool())
+    expected = observed([Mass(), Own()], [plain]).totals.arrays()
+    there = replace(plain.keys).beside(plain.keys)
+    statistics = Statistics([Mass(), Own()], [plain.site])
+    statistics.look_ahead(BatchTokens(encoder=plain.keys))
+    if not masked:
+        monkeypatch.setattr(Mass, "null", None)
+    statistics.observe(replace(plain, queries=there, keys=there))
+    statistics.commit()
+    found = statistics.totals.arrays()
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
