@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Observer, Tokens
+from headlens.attention.kernels.row_attention import divergence_refusal, head_divergences
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
@@ -36,6 +37,8 @@ class HeadSimilarity(Observer):
         self.sites = tuple(sites)
         self.totals = Accumulator()
         self._rows: dict[str, list[Tensor]] = {}
+        # Why no kernel compares heads, nothing if one does; None before the first batch.
+        self._no_kernel: str | None = None
 
     def look_ahead(self, tokens: BatchTokens) -> None:
         """Works out which queries of a batch are compared; the tokens are on the processor."""
@@ -71,10 +74,26 @@ class HeadSimilarity(Observer):
                 self.totals.add(
                     "similarity",
                     stack,
-                    {"divergence": _divergence(rows), "tokens": rows.new_full((), rows.shape[1], dtype=torch.int64)},
+                    {
+                        "divergence": self._divergence(rows),
+                        "tokens": rows.new_full((), rows.shape[1], dtype=torch.int64),
+                    },
                 )
         self._rows = {}
         self.totals.fetch()
+
+    def _divergence(self, rows: Tensor) -> Tensor:
+        """What `_divergence` gives, by a kernel where one does."""
+        if self._no_kernel is None:
+            self._no_kernel = divergence_refusal(rows, _divergence)
+        return _divergence(rows) if self._no_kernel else head_divergences(rows)
+
+    def kernels(self) -> dict[str, list[str]]:
+        """How heads were compared, and why by no kernel: names of stacks by words, as `AttentionSession.kernels`."""
+        stacks: list[str] = list(self.stacks)
+        if self._no_kernel is None or not stacks:
+            return {}
+        return {f"divergences by torch: {self._no_kernel}" if self._no_kernel else "divergences by a kernel": stacks}
 
     def commit(self) -> None:
         """Adds the divergences of the forward pass to the committed totals, after `prepare` for any rows still kept."""

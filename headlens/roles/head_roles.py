@@ -282,7 +282,7 @@ def _measure(
         corpus_pass.run(reader, corpus, step, state, options.batch_tokens, prepare=prepare, settle=session.settle)
     if groups is not None:
         statistics.totals = groups.added()
-    return state, session.kernels()
+    return state, session.kernels() | ({} if similarity is None else similarity.kernels())
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ they compute again, what somebody asks of the weights.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -24,6 +25,10 @@ from headlens.memory import is_out_of_memory
 # Heads of these sizes, and of those in between, which are computed as the next larger one.
 _SIZES = (16, 32, 64, 128, 256)
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
+# Heads and weights of a tile of pairs of heads.
+DIVERGENCE_SIZES = {"TILE": 16, "BN": 16, "num_warps": 4}
+# A program adds up so many weights of each pair; of more than so many parts, a multiple of it.
+_FEWEST_WEIGHTS, _MOST_PARTS = 1024, 64
 # What these kernels know beside what all of headlens do: a soft cap of the scores, and learned sinks.
 _KNOWN = ("softcap", "s_aux")
 
@@ -297,3 +302,48 @@ class KernelRows(Rows):
                 **scores.constants, BN=64, num_warps=4,
             )  # fmt: skip
         return weights
+
+
+def head_divergences(rows: Tensor) -> Tensor:
+    """Sums over queries of the Jensen-Shannon divergences of all pairs of heads, in nats.
+
+    Args:
+        rows: weights that add up to 1 or are all 0, float32; (heads, queries, key).
+
+    Returns:
+        (heads, heads), float64, zeros on the diagonal.
+    """
+    from headlens.attention.kernels import row_kernels  # noqa: PLC0415 - heavy, and only on GPUs
+
+    n_heads, n_weights = len(rows), rows[0].numel()
+    n_tiles = -(-n_heads // DIVERGENCE_SIZES["TILE"])
+    # Sums of float32 are short, and there are enough of them for all processors of a card.
+    part = max(_FEWEST_WEIGHTS, -(-n_weights // (_MOST_PARTS * _FEWEST_WEIGHTS)) * _FEWEST_WEIGHTS)
+    n_parts = max(1, -(-n_weights // part))
+    sums = rows.new_zeros(n_heads, n_heads, n_parts)
+    row_kernels.head_divergences[(n_tiles, n_tiles, n_parts)](
+        rows.contiguous(), sums, n_heads, n_weights, n_parts, part, **DIVERGENCE_SIZES
+    )
+    total = sums.sum(2, dtype=torch.float64).triu_(1) * math.log(2)
+    # Rounding can leave a tiny negative divergence between equal heads.
+    return (total + total.T).clamp_(min=0)
+
+
+def divergence_refusal(rows: Tensor, by_torch: Callable[[Tensor], Tensor]) -> str:
+    """Why divergences of such rows are not computed by the kernel; nothing if they are.
+
+    Args:
+        rows: as `head_divergences` gets them; some of them are compared.
+        by_torch: what gives the same numbers.
+    """
+    if why := available(rows.device):
+        return why
+    if rows.dtype != torch.float32:
+        return f"numbers of the type {str(rows.dtype).removeprefix('torch.')}"
+    try:
+        found, expected = (compute(rows[:, :CHECKED]) for compute in (head_divergences, by_torch))
+        return "" if torch.allclose(found, expected, rtol=1e-3, atol=1e-3) else "torch gives other numbers"
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return f"the kernel failed, {type(error).__name__}"

@@ -16,6 +16,7 @@ LN2 = tl.constexpr(0.6931471805599453)
 CLOSED = tl.constexpr(-1.0e30)
 NOTHING = tl.constexpr(-2.0e30)  # below all scores
 NEVER = tl.constexpr(2147483647)
+SMALLEST = tl.constexpr(1.1754943508222875e-38)  # whose logarithm is finite
 
 
 @triton.jit
@@ -321,3 +322,33 @@ def word_targets(
         target = tl.where(better, first, target)
         best = tl.maximum(best, top)
     tl.store(TARGET + b * otb + h * oth + of_query, tl.where(best > 0, target, -1), mask=of_query >= 0)
+
+
+@triton.jit
+def _times_log(x):
+    return x * tl.log2(tl.maximum(x, SMALLEST))
+
+
+@triton.jit(do_not_specialize=["n_heads", "n_weights", "n_parts", "part"])
+def head_divergences(
+    WEIGHTS, SUMS, n_heads, n_weights, n_parts, part, TILE: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """Jensen-Shannon divergences, to the base 2, of all pairs of heads over some of their weights.
+
+    Term by term: differences of sums would lose the digits by which heads that are alike differ.
+    """
+    number, lane = tl.program_id(2), tl.arange(0, TILE)
+    one, other = tl.program_id(0) * TILE + lane, tl.program_id(1) * TILE + lane
+    if tl.program_id(0) <= tl.program_id(1):
+        acc = tl.zeros([TILE, TILE, BN], tl.float32)
+        for start in range(number * part, tl.minimum(n_weights, (number + 1) * part), BN):
+            at = start + tl.arange(0, BN)
+            here = at < n_weights
+            place = one.to(tl.int64)[:, None] * n_weights + at[None, :]
+            a = tl.load(WEIGHTS + place, mask=(one < n_heads)[:, None] & here[None, :], other=0.0)
+            place = other.to(tl.int64)[:, None] * n_weights + at[None, :]
+            b = tl.load(WEIGHTS + place, mask=(other < n_heads)[:, None] & here[None, :], other=0.0)
+            mean = (a[:, None, :] + b[None, :, :]) / 2
+            acc += (_times_log(a)[:, None, :] + _times_log(b)[None, :, :]) / 2 - _times_log(mean)
+        place = (one.to(tl.int64)[:, None] * n_heads + other[None, :]) * n_parts + number
+        tl.store(SUMS + place, tl.sum(acc, 2), mask=(one < n_heads)[:, None] & (other < n_heads)[None, :])

@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from headlens.attention.kernels import row_kernels
-from headlens.attention.kernels.row_attention import tile_sizes
+from headlens.attention.kernels.row_attention import DIVERGENCE_SIZES, tile_sizes
 
 TARGET = GPUTarget("cuda", 90, 32)
 TYPES = {"fp32": "*fp32", "fp16": "*fp16", "bf16": "*bf16"}
@@ -60,13 +60,20 @@ def cases() -> Iterator[tuple[Any, str, dict[str, Any], dict[str, int]]]:
         yield row_kernels.word_targets, kind, {**scores, **words}, {"num_warps": 2, "num_stages": 2}
 
 
+def without_heads() -> Iterator[tuple[Any, str, dict[str, Any], dict[str, int]]]:
+    """Kernels that read weights, whatever the type and size of heads."""
+    sizes = dict(DIVERGENCE_SIZES)
+    options = {"num_warps": sizes.pop("num_warps")}
+    yield row_kernels.head_divergences, "fp32", sizes, options
+
+
 def main() -> None:
-    for kernel, kind, constants, options in cases():
+    for kernel, kind, constants, options in [*cases(), *without_heads()]:
         source = ASTSource(kernel, signature(kernel, kind, constants), constants)
         compiled = triton.compile(source, target=TARGET, options=options)
         shared = compiled.metadata.shared
         assert shared <= 227 * 1024, f"{shared} bytes of shared memory"
-        print(f"ok {kernel.__name__} {kind} {constants['BD']}: {shared} bytes shared", flush=True)
+        print(f"ok {kernel.__name__} {kind} {constants.get('BD', '')}: {shared} bytes shared", flush=True)
 
 
 if __name__ == "__main__":

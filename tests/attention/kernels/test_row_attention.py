@@ -25,7 +25,7 @@ from watching import run
 from headlens.attention import session as session_module
 from headlens.attention.edits_and_observers import BatchTokens, CallContext, Tokens
 from headlens.attention.kernels import row_attention
-from headlens.attention.kernels.row_attention import RowAttention
+from headlens.attention.kernels.row_attention import RowAttention, divergence_refusal, head_divergences
 from headlens.attention.rows import RowNeeds
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
@@ -237,6 +237,67 @@ def test_kernels_against_float64(case: Case) -> None:
     if case.dtype == torch.bfloat16 and DEVICE == "cpu":
         pytest.skip("Triton's interpreter multiplies bfloat16 wrongly")
     compare(case)
+
+
+def divergences(weights: Tensor) -> Tensor:
+    """Jensen-Shannon divergences of heads in nats, from weights (heads, rows, key): means of Kullback-Leibler ones."""
+    first, second = weights[:, None].double(), weights[None].double()
+    mean = (first + second) / 2
+    apart = [torch.xlogy(w, w / mean.clamp(min=1e-300)) for w in (first, second)]
+    return (sum(apart) / 2).sum((2, 3))
+
+
+@pytest.mark.parametrize("case", rest_slow([replace(case, heads=2 * case.heads) for case in CASES]), ids=str)
+def test_how_alike_heads_are_against_float64(case: Case) -> None:
+    """Of rows under padding, causal and other masks, of which no weights but those are made."""
+    if case.heads % case.key_heads:
+        case = replace(case, key_heads=1)
+    context, mask, kwargs = call(case)
+    assert context.queries is not None
+    weights, *_ = by_torch(case, context, mask, kwargs)
+    _, rows = RowAttention().attend(context, mask, kwargs, causal=case.causal and mask is None)
+    host = context.queries.host or context.queries
+    sentence, query = host.real.nonzero(as_tuple=True)
+    step = -(-len(query) // 4)
+    sentence, query = sentence[::step], query[::step]
+    found = head_divergences(rows.weights(sentence.to(DEVICE), query.to(DEVICE))).cpu()
+    expected = divergences(weights[sentence, :, query].transpose(0, 1))
+    near = 2e-3 if case.dtype == torch.float16 or case.sharp > 10 else 2e-6
+    torch.testing.assert_close(found, expected, rtol=near * CARD, atol=near * CARD)
+
+
+@pytest.mark.parametrize(("heads", "rows", "keys"), [(1, 3, 5), (16, 1, 1), (17, 4, 30), (3, 9, 70)])
+def test_divergences_of_many_heads(heads: int, rows: int, keys: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of heads and parts of weights that do not come out even; heads that are equal, and rows of zeros."""
+    monkeypatch.setattr(row_attention, "_FEWEST_WEIGHTS", 48)
+    monkeypatch.setattr(row_attention, "_MOST_PARTS", 4)
+    weights = torch.randn(heads, rows, keys, generator=torch.Generator().manual_seed(0)).mul(3).softmax(2)
+    weights[-1] = weights[0]
+    weights[:, 0] = 0
+    found = head_divergences(weights.to(DEVICE)).cpu()
+    torch.testing.assert_close(found, divergences(weights), rtol=2e-6 * CARD, atol=1e-6 * CARD)
+    assert found[0, -1] == 0
+
+
+def test_a_kernel_of_divergences_serves_only_where_it_gives_the_numbers_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = torch.rand(3, 4, 5, generator=torch.Generator().manual_seed(0), device="cpu").softmax(2)
+    if DEVICE == "cpu":
+        assert divergence_refusal(rows, divergences) == "the device is a cpu"
+    monkeypatch.setattr(row_attention, "available", lambda _: "")
+    assert divergence_refusal(rows.to(DEVICE), lambda given: divergences(given.cpu()).to(DEVICE)) == ""
+    assert divergence_refusal(rows, lambda given: divergences(given) + 0.01) == "torch gives other numbers"
+    assert divergence_refusal(rows.double(), divergences) == "numbers of the type float64"
+    errors = [torch.OutOfMemoryError("no memory"), ValueError("no such instruction")]
+
+    def fail(_: Tensor) -> Tensor:
+        raise errors.pop(0)
+
+    monkeypatch.setattr(row_attention, "head_divergences", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        divergence_refusal(rows, divergences)
+    assert divergence_refusal(rows, divergences) == "the kernel failed, ValueError"
 
 
 @pytest.mark.gpu
