@@ -12,7 +12,15 @@ from transformers import PreTrainedModel
 
 from headlens.attention.install import configs_of, supports_sdpa
 from headlens.attention.interface import SWITCHED
-from headlens.attention.normalizers import LearnedEntmax, ModelNormalizer, alphas_of, attend_as, parse_normalizer
+from headlens.attention.kernels.entmax_rows import entmax_computed_by
+from headlens.attention.normalizers import (
+    Entmax,
+    LearnedEntmax,
+    ModelNormalizer,
+    alphas_of,
+    attend_as,
+    parse_normalizer,
+)
 from headlens.attention.sites import OWN, find_sites
 from headlens.errors import ModelError, OptionError
 from headlens.heads import HeadTable
@@ -96,6 +104,14 @@ def attention_of(model: nn.Module) -> ModelNormalizer | None:
 def attention_name(model: nn.Module) -> str:
     """Name of the normaliser of a model, such as softmax or entmax15."""
     return str(attention_of(model) or SOFTMAX)
+
+
+def entmax_record(model: nn.Module) -> dict[str, str]:
+    """What computes the entmax of a model, for its record; empty for softmax, and before the first pass."""
+    normalizer = attention_of(model)
+    name = f"{normalizer.alpha:g}" if isinstance(normalizer, Entmax) else "learned"
+    found = "" if normalizer is None else entmax_computed_by(name)
+    return {"entmax": found} if found else {}
 
 
 def attention_notes(model: nn.Module) -> list[str]:

@@ -122,6 +122,14 @@ def alphas_of(module: nn.Module) -> Tensor:
 
 def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
     """Weights of scores; rows that are masked throughout, which would come out as NaN, count as zeros."""
+    from headlens.attention.kernels.entmax_rows import entmax_of_rows, entmax_refusal  # noqa: PLC0415 - of few models
+
+    if not entmax_refusal(scores, alpha, _entmax_of_package):
+        return entmax_of_rows(scores, alpha)
+    return _entmax_of_package(scores, alpha)
+
+
+def _entmax_of_package(scores: Tensor, alpha: float | Tensor) -> Tensor:
     import entmax  # noqa: PLC0415 - heavy, and needed by few
 
     exact = None if isinstance(alpha, Tensor) else _EXACT.get(alpha)

@@ -32,7 +32,8 @@ def test_a_task_is_trained_and_measured_under_it(
     assert done.code == 0, done.err
     assert "Attention is entmax15; programs other than headlens will load this checkpoint without it" in done.out
     assert json.loads(Path("run/model/config.json").read_text())["headlens_attention"] == "entmax15"
-    assert json.loads(Path("run/run.json").read_text())["models"][0]["attention"] == "entmax15"
+    trained = json.loads(Path("run/run.json").read_text())["models"][0]
+    assert (trained["attention"], trained["entmax"]) == ("entmax15", "package entmax: the device is a cpu")
     assert attention_name(package.load("run/model").model) == "entmax15"
     metrics = pd.read_csv("run/metrics.csv").set_index("metric")["value"]
     data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 50)

@@ -15,7 +15,7 @@ import torch
 
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.analyses.training.report import ONLY_TRAINING, CurveFacts, training_curve
-from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
+from headlens.attention.model_normalizer import attention_name, attention_notes, entmax_record, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import refuse_unused
@@ -220,6 +220,7 @@ def _write(
         "device": str(loaded.device),
         "steps": state.step,
         "attention": attention_name(loaded.model),
+        **entmax_record(loaded.model),
     }
     run.folder.finish({"models": [record], **facts, "notes": notes + run.warnings})
     return TrainRun(run.path, run.files, state, notes, measured.metrics)

@@ -1,4 +1,4 @@
-"""Compiles the kernels of rows for a card of compute capability 9.0, which need not be there; prints a line for each.
+"""Compiles kernels of rows and of entmax for a card of compute capability 9.0 that need not be there; a line for each.
 
 A program of its own: where tests run, Triton's interpreter takes the place of its compiler.
 """
@@ -13,7 +13,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from headlens.attention.kernels import row_kernels
+from headlens.attention.kernels import entmax_kernels, row_kernels
+from headlens.attention.kernels.entmax_rows import sizes_of
 from headlens.attention.kernels.row_attention import DIVERGENCE_SIZES, tile_sizes
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -38,6 +39,8 @@ def signature(kernel: Any, kind: str, constants: dict[str, Any]) -> dict[str, st
             types[name] = "*i32"
         elif name in ("SENTENCE", "ROW"):
             types[name] = "*i64"
+        elif name == "MASKED":
+            types[name] = "*i8"
         elif name in ("scale", "cap"):
             types[name] = "fp32"
         else:
@@ -65,6 +68,11 @@ def without_heads() -> Iterator[tuple[Any, str, dict[str, Any], dict[str, int]]]
     sizes = dict(DIVERGENCE_SIZES)
     options = {"num_warps": sizes.pop("num_warps")}
     yield row_kernels.head_divergences, "fp32", sizes, options
+    for n_keys, square in [(128, True), (512, False), (4096, False), (4096, True)]:
+        sizes = sizes_of(n_keys)
+        options = {"num_warps": sizes.pop("num_warps")}
+        yield entmax_kernels.entmax_forward, "fp32", {**sizes, "STEPS": 24, "SQUARE": square}, options
+        yield entmax_kernels.entmax_backward, "fp32", {**sizes, "SQUARE": square, "LEARNS": not square}, options
 
 
 def main() -> None:
