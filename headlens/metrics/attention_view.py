@@ -353,7 +353,7 @@ class NullView(CallView):
         return tied_words(self.token_weights, self.queried.plan, self._keys)
 
     @cached_property
-    def _peak_shares(self) -> Tensor:
+    def peak_shares(self) -> Tensor:
         """How the most attended keys that are not special share each query that is not; (batch, query, key)."""
         allowed = ~self.keys.special[:, None] & ~self.queries.special[:, :, None]
         return equal_shares(self.weights[:, 0] * allowed)
@@ -364,7 +364,7 @@ class NullView(CallView):
         Returns:
             (batch, offset), from beyond the reach on the left to beyond it on the right.
         """
-        share = self._peak_shares
+        share = self.peak_shares
         query = self.start + torch.arange(share.shape[1], device=share.device)
         offset = torch.arange(share.shape[2], device=share.device) - query[:, None]
         column = (offset.clamp(-reach - 1, reach + 1) + reach + 1).flatten().expand(len(share), -1)
@@ -376,7 +376,7 @@ class NullView(CallView):
         Returns:
             Both shares, of all pairs of keys that tie, and whether a step counts; (batch, queries but one) each.
         """
-        share = self._peak_shares
+        share = self.peak_shares
         counted = share.sum(2) > 0
         forward = (share[:, 1:] * share[:, :-1].cumsum(2)).sum(2)
         return forward, (share[:, 1:] * share[:, :-1]).sum(2), counted[:, 1:] & counted[:, :-1]
@@ -400,7 +400,7 @@ class EvenView(NullView):
 
     @property
     def n_heads(self) -> int:
-        """One."""
+        """Number of null heads, which is one."""
         return 1
 
     @cached_property
@@ -410,7 +410,7 @@ class EvenView(NullView):
 
     @cached_property
     def _place(self) -> Tensor:
-        """Numbers of the queries; (query,)."""
+        """Number of each query in its sentence; (query,)."""
         return self.start + torch.arange(self._queries.shape[1], device=self._queries.real.device)
 
     def _seen(self, values: Tensor) -> Tensor:
@@ -488,7 +488,7 @@ class EvenView(NullView):
 
     @cached_property
     def _tied_words(self) -> Targets:
-        """What several metrics ask for."""
+        """The words that several metrics ask about."""
         return self._tied(others=False)
 
     def _tied(self, *, others: bool) -> Targets:

@@ -321,7 +321,7 @@ def head_divergences(rows: Tensor) -> Tensor:
     part = max(_FEWEST_WEIGHTS, -(-n_weights // (_MOST_PARTS * _FEWEST_WEIGHTS)) * _FEWEST_WEIGHTS)
     n_parts = max(1, -(-n_weights // part))
     sums = rows.new_zeros(n_heads, n_heads, n_parts)
-    row_kernels.head_divergences[(n_tiles, n_tiles, n_parts)](
+    row_kernels.pair_divergences[(n_tiles, n_tiles, n_parts)](
         rows.contiguous(), sums, n_heads, n_weights, n_parts, part, **DIVERGENCE_SIZES
     )
     total = sums.sum(2, dtype=torch.float64).triu_(1) * math.log(2)

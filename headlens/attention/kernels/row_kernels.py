@@ -330,7 +330,7 @@ def _times_log(x):
 
 
 @triton.jit(do_not_specialize=["n_heads", "n_weights", "n_parts", "part"])
-def head_divergences(
+def pair_divergences(
     WEIGHTS, SUMS, n_heads, n_weights, n_parts, part, TILE: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
     """Jensen-Shannon divergences, to the base 2, of all pairs of heads over some of their weights.

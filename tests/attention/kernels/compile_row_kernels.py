@@ -67,7 +67,7 @@ def without_heads() -> Iterator[tuple[Any, str, dict[str, Any], dict[str, int]]]
     """Kernels that read weights, whatever the type and size of heads."""
     sizes = dict(DIVERGENCE_SIZES)
     options = {"num_warps": sizes.pop("num_warps")}
-    yield row_kernels.head_divergences, "fp32", sizes, options
+    yield row_kernels.pair_divergences, "fp32", sizes, options
     for n_keys, square in [(128, True), (512, False), (4096, False), (4096, True)]:
         sizes = sizes_of(n_keys)
         options = {"num_warps": sizes.pop("num_warps")}
