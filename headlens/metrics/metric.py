@@ -294,14 +294,12 @@ def _kind(call: AttentionCall) -> tuple[object, ...]:
     return (*kind, None if call.allowed is None else call.site)
 
 
-def _tokens_alone(call: CallContext) -> CallContext:
-    """A call without queries, keys and values, on the processor if its tokens are there, too."""
-    assert call.queries is not None
-    assert call.keys is not None
-    queries, keys = call.queries.host or call.queries, call.keys.host or call.keys
+def _tokens_alone(site: Site, queries: Tokens, keys: Tokens, *, start: int = 0, last: bool = True) -> CallContext:
+    """A call of tokens alone, on the processor if they are there, too."""
+    queries, keys = queries.host or queries, keys.host or keys
     nothing = torch.empty(0, 1, 0, 0, device=queries.real.device)
-    tensors = nothing, nothing, nothing
-    return CallContext(call.site, *tensors, queries, keys, call.causal, start=call.start, last=call.last)
+    tensors, causal = (nothing, nothing, nothing), site.stack == "decoder"
+    return CallContext(site, *tensors, queries, keys, causal, start=start, last=last)
 
 
 def joined_heads(calls: Sequence[AttentionCall]) -> AttentionCall:
@@ -411,9 +409,7 @@ class Statistics(Observer):
         # The null head is measured at one site of each stack, as it is the same at all, or under masks at every site.
         self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
         # Its sums by tokens on the processor, where somebody looked ahead.
-        self._null_ahead: WeakKeyDictionary[Tokens, dict[Stack, list[dict[str, Mapping[str, Tensor]]]]] = (
-            WeakKeyDictionary()
-        )
+        self._null_ahead: WeakKeyDictionary[Tokens, dict[Stack, list[NullSums]]] = WeakKeyDictionary()
 
     def look_ahead(self, tokens: BatchTokens) -> None:
         """Works out all that metrics need to know of the tokens of a batch alone; the tokens are on the processor."""
@@ -427,9 +423,8 @@ class Statistics(Observer):
                     if site.stack in metric.stacks:
                         call_metric(metric, "facts", metric.facts, queries, keys)
                 if queries.real.numel() * keys.shape[1] <= _PAIRS_AHEAD:
-                    nothing = torch.empty(0, 1, 0, 0)
-                    call = CallContext(site, nothing, nothing, nothing, queries, keys, causal=site.stack == "decoder")
-                    sums = self._null_sums(self._counting(site.stack), EvenView(call))
+                    counting = [m for m in self._with_null(site.stack) if self._counts(m)]
+                    sums = self._null_sums(counting, EvenView(_tokens_alone(site, queries, keys)))
                     self._null_ahead.setdefault(queries, {})[site.stack] = [sums]
 
     def observe(self, call: AttentionCall) -> None:
@@ -526,23 +521,29 @@ class Statistics(Observer):
     def _measure_null(self, call: AttentionCall) -> None:
         """Adds the sums of the null head to the pending totals."""
         place = f"{NULL}{call.site.stack if call.allowed is None else call.site}"
-        counting = self._counting(call.site.stack) if call.allowed is None else []
-        others = [m for m in self.metrics if call.site.stack in m.stacks and m.has_null() and m not in counting]
-        sums: list[NullSums] = []
-        if counting and call.queries is not None and call.queries.host is not None:
-            sums = self._null_ahead.get(call.queries.host, {}).get(call.site.stack, [])
-            counting = [] if sums else counting
-        for part in self._parts(call) if counting or others else ():
-            sums = [*sums, self._null_sums(counting, EvenView(_tokens_alone(part)))] if counting else sums
-            sums = [*sums, self._null_sums(others, NullView(part, self.level))] if others else sums
+        metrics, tokens = self._with_null(call.site.stack), None if call.queries is None else call.queries.host
+        counting = [m for m in metrics if call.allowed is None and self._counts(m)]
+        weighing = [m for m in metrics if call.allowed is not None or not self._counts(m)]
+        ahead = [] if not counting or tokens is None else self._null_ahead.get(tokens, {}).get(call.site.stack, [])
+        sums = list(ahead)
+        for part in self._parts(call) if weighing or (counting and not ahead) else ():
+            if counting and not ahead:
+                assert part.queries is not None
+                assert part.keys is not None
+                alone = _tokens_alone(part.site, part.queries, part.keys, start=part.start, last=part.last)
+                sums.append(self._null_sums(counting, EvenView(alone)))
+            if weighing:
+                sums.append(self._null_sums(weighing, NullView(part, self.level)))
         for of_part in copied_together(tuple(sums), call.query.device):
             for name, own in of_part.items():
                 self.totals.add(name, place, own)
 
-    def _counting(self, stack: Stack) -> list[Metric]:
-        """The metrics whose null head needs no weights where there is no mask: ours, of tokens."""
-        metrics = self.metrics if self.level == "token" else ()
-        return [m for m in metrics if stack in m.stacks and m.has_null() and _is_ours(m)]
+    def _with_null(self, stack: Stack) -> list[Metric]:
+        return [metric for metric in self.metrics if stack in metric.stacks and metric.has_null()]
+
+    def _counts(self, metric: Metric) -> bool:
+        """Whether a metric needs no weights of the null head where there is no mask: ours, of tokens."""
+        return self.level == "token" and _is_ours(metric)
 
     def _null_sums(self, metrics: Sequence[Metric], view: NullView) -> NullSums:
         """The sums of the null head of some metrics, by their names."""
