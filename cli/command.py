@@ -39,6 +39,16 @@ _ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
 _SAME = (("corpus", "data"), ("column", "text"), ("dev", "dev_data"))
 _OF_DATA = (CORPUS, TASK)  # panels
 _ALSO_CALLED = dict(_SAME) | {second: first for first, second in _SAME}
+# What other programs call options of ours.
+_ELSEWHERE = {
+    "lr": "learning-rate",
+    "batch-size": "batch-tokens",
+    "output": "out",
+    "output-dir": "out",
+    "dataset": "corpus",
+    "num-epochs": "epochs",
+    "max-steps": "steps",
+}
 # How Typer calls the source of values that are typed, come from a file, or are defaults.
 _TYPED, _FILE, _DEFAULTS = "COMMANDLINE", "DEFAULT_MAP", "DEFAULT"
 # The last line of the help of every command.
@@ -118,6 +128,8 @@ class ListsOnce(_OfProgram, TyperCommand):
                 (o for o in declarations.values() if refused in {*o.former_names, *o.option.replaces}), None
             )
             if declaration is None:
+                if hasattr(error, "possibilities") and (better := _where_it_is(refused, self.name or "", declarations)):
+                    vars(error).update(message=f"No such option: --{refused}, {better}", possibilities=None)
                 raise
             raise typer.BadParameter(declaration.moved(refused), ctx=ctx) from error
         for declared in declarations.values():
@@ -177,6 +189,19 @@ def _known_word(word: str, options: Mapping[str, DeclaredOption]) -> str:
     if not {"corpus", "data"} & options.keys() or other not in options or options[other].option.panel not in _OF_DATA:
         return word
     return f"--{other.replace('_', '-')}{equals}{value}"
+
+
+def _where_it_is(refused: str, command: str, options: Mapping[str, DeclaredOption]) -> str | None:
+    """Says how an option is called here that other programs call so, or which commands have it; None if nobody does."""
+    if (here := _ELSEWHERE.get(refused, "")).replace("-", "_") in options:
+        return f"which is --{here} here."
+    name = refused.replace("-", "_")
+    having = [
+        other
+        for other, declared in commands().items()
+        if name in declared.options and not declared.options[name].former_names and other != command
+    ]
+    return f"which {command} does not have: it is one of {', '.join(having)}." if having else None
 
 
 def _named_by_task(options: Mapping[str, DeclaredOption], values: dict[str, Any]) -> dict[str, Any]:

@@ -31,11 +31,12 @@ def relevance(run: Any, request: Any, screen: Screen) -> str:
         # What its heads are worth is told by labelled examples, which no option of this command names.
         return shlex.join(["headlens", "report", str(run.folder)])
     stacks, pairs = set(run.tables["relevance"]["stack"]), request.corpus_options.target is not None
+    masked = not pairs and run.tables["relevance"]["target"].iloc[0] == "masked"
     options = request.corpus_options
     is_lines = Path(request.corpus).is_file() and (is_text(request.corpus) or bool(options.chat and not options.column))
-    # What the head is worth: of a decoder's own text and of translations; else on what comes with headlens.
-    data = ["--data", request.corpus] if (stacks == {"decoder"} or pairs) and is_lines else []
-    task = ["--task", "translation-loss"] if data and pairs else []
+    # What the head is worth: of a language model's own text and of translations; else on what comes with headlens.
+    data = ["--data", request.corpus] if (stacks == {"decoder"} or pairs or masked) and is_lines else []
+    task = ["--task", "translation-loss" if pairs else "mlm"] if data and (pairs or masked) else []
     without = () if data else ("target", "limit", "skip_broken", "chat")
     return next_step("ablate", request, request.model, *task, *data, without=without)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 from markupsafe import escape
@@ -21,6 +21,7 @@ from headlens.files import output_errors
 from headlens.pages.attention_page import page_of_view
 from headlens.pages.command_report import CommandReport
 from headlens.pages.self_contained import notebook_frame
+from headlens.plots.style import drawn_for
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.visible_text import visible_text
@@ -43,7 +44,8 @@ class Result:
         command: the name of the command.
         folder: the run folder, with the same content as on the command line.
         notes: things to know when reading the numbers.
-        summary: a short summary of the result, as printed by `--json` beside what all commands have.
+        summary: a short summary of the result, as printed by `--json` beside what all commands have; empty for a
+            folder that was read.
     """
 
     def __init__(
@@ -57,12 +59,22 @@ class Result:
         self.command = command
         self.folder: Path = run.folder
         self.notes: list[str] = list(run.notes)
-        self.summary: dict[str, Any] = run.summary()
+        self.summary: dict[str, Any] = {} if isinstance(run, RecordedRun) else run.summary()
         self._tables: Mapping[str, pd.DataFrame] | None = getattr(run, "tables", None)
         if temporary is not None:
             weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
         self._draw = draw or self._report.figures
         self._parts = parts
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Result:
+        """Reads a run folder: an earlier run, or one of another machine, whose model need not be there.
+
+        Raises:
+            InputError: if the folder, its `run.json` or a table is missing or cannot be read.
+        """
+        recorded = read_recorded(Path(folder), Path(folder).name)
+        return cls(recorded.command, recorded)
 
     @cached_property
     def tables(self) -> Mapping[str, pd.DataFrame]:
@@ -81,8 +93,12 @@ class Result:
 
         return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
 
-    def plot(self, name: str | None = None) -> Figure:
+    def plot(self, name: str | None = None, width: Literal["full", "column"] = "full") -> Figure:
         """Returns a figure by its name or that of a column that it draws; the main figure if no name is given.
+
+        Args:
+            name: of the figure, or of a column.
+            width: that of a page, or of one of two columns, as for `headlens report --width`.
 
         Raises:
             OptionError: if there is no such figure, or none at all.
@@ -90,9 +106,10 @@ class Result:
         from matplotlib.figure import Figure
 
         report = report_of_run(self._recorded)
-        for known, figure in self._drawn():
-            if isinstance(figure, Figure) and (name is None or report.is_asked_for(known, name)):
-                return figure
+        with drawn_for(width):
+            for known, figure in self._drawn() if width == "full" else self._draw(self._recorded):
+                if isinstance(figure, Figure) and (name is None or report.is_asked_for(known, name)):
+                    return figure
         names = ", ".join(self.figures)
         columns = [str(column) for table in self.tables.values() for column in table]
         close = get_close_matches(name or "", [*self.figures, *columns], n=1)

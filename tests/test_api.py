@@ -154,6 +154,11 @@ def test_a_result_is_saved(command: str, request: pytest.FixtureRequest, tmp_pat
         result.plot("nonsense")
     assert '<img alt="headlens' in result._repr_html_()
     folder = result.save(tmp_path / "kept")
+    read = headlens.Result.read(folder)
+    assert (read.command, read.findings, read.notes, read.folder) == (command, result.findings, result.notes, folder)
+    pd.testing.assert_series_equal(read.tables[table][column], result.tables[table][column], rtol=1e-12)
+    assert read.plot().get_figwidth() == result.plot().get_figwidth()
+    assert 0 < read.plot(width="column").get_figwidth() <= 3.4
     assert result.save(result.folder) == result.folder
     assert (folder / "figures" / f"{figure}.svg").exists()
     record = json.loads((folder / "run.json").read_text())

@@ -303,6 +303,8 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
         if value is not None and not is_used:
             has = "has" if len(given) == 1 else "have"
             advice = f"Leave {option} out: only {kinds} have {parts}."
+            if option == "--column" and Path(value).is_file():
+                advice = "That is a file: name it with --corpus."
             raise OptionError(f"{option} {value}: {' and '.join(given)} {has} no {parts}.", advice)
 
 

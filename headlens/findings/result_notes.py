@@ -337,7 +337,7 @@ def annotation_notes(
         notes.append(
             f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, for "
             "instance because the frequency list lacks them: no head is called rare. --frequency wordfreq:LANG chooses "
-            "the list."
+            "the list; none is for text without words, such as code or molecules."
         )
     few = [f"{r} ({counts.arcs.get(r, 0)})" for r in relations if counts.arcs.get(r, 0) < min_instances]
     if few and counts.arcs:

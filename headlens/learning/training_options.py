@@ -73,7 +73,11 @@ def refuse_others(
     """
     for name in others:
         if given.get(name):
-            raise OptionError(f"{declared[name].flag} is not for --task {task}.", f"Name its data with {instead}.")
+            labelled = (
+                " For examples with labels, give --task classification." if task in TEXT and "label" in others else ""
+            )
+            advice = f"Name its data with {instead}.{labelled}"
+            raise OptionError(f"{declared[name].flag} is not for --task {task}.", advice)
 
 
 @dataclass(frozen=True)

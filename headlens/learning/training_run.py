@@ -218,7 +218,8 @@ def chance_notes(evaluations: Sequence[Mapping[str, float]], loss: float) -> lis
     return [
         f"The held-out loss of the model ({number_text(lowest)}) is above that of predicting by the "
         f"frequencies in what was held out ({number_text(loss)}; of little text, this is lower than of more): train it "
-        "further, or hold out more."
+        "further, with more --epochs or --steps or a higher --learning-rate (weights that begin at random take about "
+        "1e-3), or hold out more."
     ]
 
 

@@ -489,6 +489,17 @@ def of_revision(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
     return before, replace(options, revision=revision)
 
 
+def look_for_models(names: Iterable[str]) -> None:
+    """Looks for the folders of models before the first of them is read.
+
+    Raises:
+        ModelError: for a folder that is not there.
+    """
+    for name in names:
+        if name != DEMO and not isinstance(name, Given):
+            local_or_hub(name_and_revision(name)[0])
+
+
 def local_or_hub(name: str) -> str | Path:
     """The folder of a model, or its name on the hub.
 
@@ -503,7 +514,11 @@ def local_or_hub(name: str) -> str | Path:
         if not (path / "config.json").is_file():
             raise without_config(name, path)
         return path
-    if path.is_file() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+    if path.is_file():
+        folder = f", {path.parent}" if (path.parent / "config.json").is_file() else ""
+        advice = f"Give the folder of the model{folder}; a file of texts is named by an option."
+        raise ModelError(f"{name} is a file, not a model folder.", advice)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{name}: no such model folder.", "Give a folder with a config.json, a hub id, or 'demo'.")
     return name
 

@@ -16,6 +16,8 @@ from headlens.runs.run_record import RUN_FILE, read_record
 from headlens.tables.every_table import word_columns
 from headlens.tables.table_check import MEND
 
+_FEW = 5  # runs that an error names
+
 
 @dataclass(frozen=True)
 class RecordedRun:
@@ -163,9 +165,10 @@ def _record(folder: Path) -> dict[str, Any]:
     try:
         return read_record(folder)
     except FileNotFoundError as problem:
-        raise InputError(
-            f"{folder} holds no {RUN_FILE}: it is not a run folder.", "Name a folder that a command of headlens wrote."
-        ) from problem
+        inside = sorted(str(found.parent) for found in folder.glob(f"*/{RUN_FILE}"))
+        advice = f"Runs in it: {', '.join([*inside[:_FEW], '…'] if len(inside) > _FEW else inside)}."
+        advice = advice if inside else "Name a folder that a command of headlens wrote."
+        raise InputError(f"{folder} holds no {RUN_FILE}: it is not a run folder.", advice) from problem
     except (OSError, ValueError) as problem:
         raise InputError(f"{path} cannot be read: {reason_of(problem)}.", MEND) from problem
 

@@ -199,9 +199,12 @@ def parse_labels(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     pairs = [text.partition("=") for text in given]
     labels = {whose.strip(): tuple(part.strip() for part in names.split(",")) for whose, _, names in pairs}
     if not labels.keys() <= {"model", "data"} or len(labels) < len(pairs) or not all(map(all, labels.values())):
+        column = (
+            f" The column of the labels is --label {given[0]}." if len(given) == 1 and given[0].isidentifier() else ""
+        )
         raise OptionError(
             f"--labels {' --labels '.join(given)}: not understood.",
-            "Write --labels model=NAME,NAME or --labels data=NAME,NAME, each once.",
+            f"Write --labels model=NAME,NAME or --labels data=NAME,NAME, each once.{column}",
         )
     return labels
 

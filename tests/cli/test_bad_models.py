@@ -181,6 +181,14 @@ NAMES = {
 }
 
 
+def test_every_model_is_looked_for_before_the_first_is_read(headlens: Headlens) -> None:
+    Path("texts.txt").write_text("A cat.\n", encoding="utf-8")
+    say = ["texts.txt is a file, not a model folder", "a file of texts is named by an option"]
+    refuse(headlens, "classify", "demo", "texts.txt", say=say)
+    Path("config.json").write_text("{}", encoding="utf-8")
+    refuse(headlens, "classify", "./texts.txt", say=["Give the folder of the model, .; a file"])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_names(headlens: Headlens, name: str) -> None:
     refuse(headlens, "classify", name, say=NAMES[name])

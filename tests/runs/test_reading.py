@@ -87,6 +87,12 @@ def test_a_folder_without_record(tmp_path: Path) -> None:
     assert "holds no run.json" in message(tmp_path)
 
 
+def test_runs_in_a_folder_are_named(run: Path) -> None:
+    with pytest.raises(InputError, match=r"holds no run\.json") as found:
+        read_recorded(run.parent, "runs")
+    assert found.value.advice == f"Runs in it: {run}."
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

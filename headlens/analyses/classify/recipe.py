@@ -28,7 +28,7 @@ from headlens.findings.layer_smoothness import smoothness_notes, smoothness_tabl
 from headlens.findings.result_notes import notes_of_models
 from headlens.maps.sentence_attention import collect_attention, shown_examples
 from headlens.maps.stored_maps import write_maps
-from headlens.models.loading import LoadedModel
+from headlens.models.loading import LoadedModel, look_for_models
 from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
@@ -99,7 +99,7 @@ def run_classify(
     Raises:
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
-    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
+    _check_named(request)
     with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
         lists, baseline_options = _frequencies(request), replace(request.corpus_options, target=None, limit=None)
@@ -175,6 +175,12 @@ def _write_more(folder: RunFolder, maps: Sequence[SentenceMap], probed: ProbedMo
     if maps:
         write_maps(folder, maps)
     probed.write()
+
+
+def _check_named(request: ClassifyRequest) -> None:
+    """What can be refused before anything is read or written."""
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
+    look_for_models(request.models)
 
 
 def _relevance(
