@@ -42,7 +42,6 @@ _ALSO_CALLED = dict(_SAME) | {second: first for first, second in _SAME}
 # What other programs call options of ours.
 _ELSEWHERE = {
     "lr": "learning-rate",
-    "batch-size": "batch-tokens",
     "output": "out",
     "output-dir": "out",
     "dataset": "corpus",
