@@ -116,7 +116,7 @@ def test_a_loss_above_that_of_predicting_by_frequency_has_a_note_of_its_own() ->
     evaluations = [{"step": 1, "loss": 9.1}, {"step": 2, "loss": 8.866}]
     (note,) = chance_notes(evaluations, 4.936)
     assert note.startswith("The held-out loss of the model (8.866) is above that of predicting by the frequencies ")
-    assert "(4.936; of little text, this is lower than of more): train it further, or hold out more." in note
+    assert "(4.936; of little text, this is lower than of more): train it further, with more --epochs" in note
     assert "significant" not in note, "nothing was tested"
     assert chance_notes(evaluations, 8.9) == chance_notes(evaluations, float("nan")) == []
 
