@@ -271,13 +271,18 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     if len(rows) < 2:
         return ""
     # A loss below the margin may be significant, too.
-    lost, alike = int(loses_significantly(rows).sum()), Counter(rows["verdict"])[row["verdict"]]
+    lost, counts = int(loses_significantly(rows).sum()), Counter(rows["verdict"])
+    alike, better = counts[row["verdict"]], int((~_is_worse(rows) & (rows["verdict"] == NOT_NEEDED)).sum())
     every = "both" if lost == 2 else f"all {lost}"
     number = every if lost == len(rows) else f"{lost or 'none'} of {len(rows)}"
-    others = {
-        NOT_DECIDED: f", {alike} {'is' if alike == 1 else 'are'} not decided",
-        NOT_NEEDED: f", {alike} {'loses' if alike == 1 else 'lose'} less than the margin",
-    }.get(row["verdict"], "")
+    undecided, small = counts[NOT_DECIDED], counts[NOT_NEEDED]
+    texts = {
+        NOT_DECIDED: f", {undecided} {'is' if undecided == 1 else 'are'} not decided" * bool(undecided),
+        NOT_NEEDED: f", {small} {'loses' if small == 1 else 'lose'} less than the margin" * bool(small)
+        + f" ({better} measured better)" * bool(better),
+    }
+    # What is told next stands last.
+    others = "".join(sorted(texts.values(), key=lambda text: text == texts.get(row["verdict"])))
     which = f"; of these, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
     return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{others}{which}"
 
@@ -285,9 +290,12 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
 def loses_significantly(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which comparisons lose significantly after Holm's correction, whether or not that is more than the margin."""
     known, needed = float_column(rows, "p_holm"), (rows["verdict"] == NEEDED).to_numpy(bool)
+    return needed | (_is_worse(rows) & (known < LEVEL))
+
+
+def _is_worse(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     lower = rows["metric"].isin(LOWER_IS_BETTER).to_numpy(bool)
-    worse = np.where(lower, 1, -1) * float_column(rows, "delta") > 0
-    return needed | (worse & (known < LEVEL))
+    return np.asarray(np.where(lower, 1, -1) * float_column(rows, "delta") > 0)
 
 
 def tied(alike: float, what: str = "heads", near: int = 0) -> str:

@@ -124,7 +124,7 @@ def deciding_text(low: float, high: float, p_value: float) -> str:
     Of few examples that change an exact test needs more than an interval does, and p-values may be corrected for other
     comparisons, as intervals are not: the verdict is that of the test.
     """
-    return ", which decides, not the interval" if low * high > 0 and p_value >= _LEVEL else ""
+    return ", which decides on a change, not the interval" if low * high > 0 and p_value >= _LEVEL else ""
 
 
 def without_noise(difference: float, size: float) -> float:

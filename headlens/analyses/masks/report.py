@@ -222,7 +222,8 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             of = "" if pd.isna(measured) else f", {counted(int(measured), 'example')}"
             of += f", {counted(int(layer_rows['seeds'].max()), 'seed')}"
             texts = [
-                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of text positions masked) "
+                f"{name} {row['pattern']}{tied((order['value'] == row['value']).sum() * (name != same), 'masks')} "
+                f"({row['sparsity_texts']:.0%} of text positions masked) "
                 f"{_value_text(row)}{_change(row.to_dict(), skilled=skilled)}".strip()
                 for name, row in ends.items()
             ]
@@ -240,8 +241,8 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     return sentences + [
         f"{row['model']}: {row['metric']} on {row['task']} under {counted(row['draws'], 'mask')} drawn from "
         f"{mask_words(row)}: {row['lowest']:.3f} to {row['highest']:.3f}, mean "
-        f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different']} of them "
-        f"{'differs' if row['different'] == 1 else 'differ'} from the median mask ({_value_text(row)})."
+        f"{row['mean']:.3f}, standard deviation {row['sd']:.4f}; {row['different'] or 'none'} of them "
+        f"{'differs' if row['different'] < 2 else 'differ'} significantly from the median mask ({_value_text(row)})."
         for row in (draw_summary(tables["draws"], tables["masks"]) if "draws" in tables else ())
     ]
 

@@ -391,6 +391,7 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
     table = every[(every["pattern"] == FULL) & every["control"].isin(list(_CONTROL_LOOKS)) & every["delta"].notna()]
     if not (table["control"] == "dropped").any():
         return None
+    drawn = every[every["model"].isin(table["model"]) & every["task"].isin(table["task"])]
     where = ("" if layers == "all" else f", layers {layers}" for layers in table["layers"])
     differences = {value: table[name] for value, name in zip(VALUES, DELTA, strict=True)}
     labelled = table.assign(name=table["task"].astype(str) + list(where), **differences)
@@ -403,7 +404,7 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
         ]
         about, names = f"{metric} minus that with full attention", list(dict.fromkeys(rows["name"]))
         panels.append(PointPanel(about, names, groups, _NO_DIFFERENCE, "nothing masked", one_of(table, model)))
-    return point_rows(titled("What the diagonal is worth", table, without_mask(every)), panels)
+    return point_rows(titled("What the diagonal is worth", table, without_mask(drawn)), panels)
 
 
 def quality_by_layers(masks: pd.DataFrame) -> Figure | None:

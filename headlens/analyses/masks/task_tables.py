@@ -55,10 +55,12 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
         Columns model, pattern, layers, control, sparsity, sparsity_texts (mean over the tasks), a column for each task,
         average, ci_low, ci_high, seeds, delta, delta_low, delta_high: the average less that without a mask, see
         `headlens.analyses.masks.study_figures.delta`. A mask that not all tasks of a model were trained under has no
-        average. Empty for fewer than two tasks.
+        average. Models with fewer than two tasks are left out.
     """
     table = main_metrics(runs)
-    if table.empty or table["task"].nunique() < 2:
+    if not table.empty:  # of a model with one task there is nothing to average
+        table = table[table.groupby("model")["task"].transform("nunique") > 1]
+    if table.empty:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
     by_model: dict[Any, Any] = table.groupby("model")["task"].unique().to_dict()
@@ -201,7 +203,8 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
         names = ["masked, %", "masked in texts, %", *map(escaped, measured), *intervals]
         parts += [f"\n## {escaped(str(model))}", "", *markdown_table(["attention"], names, lines)]
     metric_words = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
-    parts.append(f"\nThe average is that of {metric_words}.")
+    known = "" if table[tasks].notna().all(axis=None) else ", as far as a model has them"
+    parts.append(f"\nThe average is that of {metric_words}{known}.")
     if has_delta(table):
         pairs = "over seeds" if (table["seeds"] > 1).any() else "over the examples of each task"
         parts[-1] += f" `{LESS}` is paired {pairs}."
@@ -217,9 +220,10 @@ def average_by_pattern(table: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where nothing has an average.
     """
-    known = table[table["average"].notna()]
+    known, tasks = table[table["average"].notna()], tasks_of(table)
+    one_set = known[tasks].notna().all(axis=None)
     average = known.rename(columns={"average": VALUES[0]}).assign(
-        metric="average", task=f"{len(tasks_of(table))} tasks"
+        metric="average", task=f"{len(tasks_of(table))} tasks" if one_set else "the tasks of each model"
     )
     return quality_figure(average) if len(average) else None
 

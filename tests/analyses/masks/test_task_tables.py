@@ -119,10 +119,10 @@ def test_models_called_alike_are_told_apart_by_their_weights() -> None:
 
     runs = [of(run("sst2", 0.5), "a", "x"), of(run("rte", 0.3), "b", "y"), of(run("rte", 0.4), "c", "x")]
     table = over_tasks(runs)
-    assert list(dict.fromkeys(table["model"])) == ["m (a)", "m (b)"]
+    assert set(table["model"]) == {"m (a)"}, "the other model has one task, of which there is no average"
     first = table.groupby("model").first()
     assert first.loc["m (a)", ["sst2", "rte"]].tolist() == pytest.approx([0.52, 0.42])
-    assert first.loc["m (b)", "rte"] == pytest.approx(0.32)
+    assert over_tasks(runs[:2]).empty
     assert REPORT.left_out(runs) == []
 
 

@@ -160,7 +160,7 @@ def test_p_values_beside_verdicts_are_those_they_rest_on() -> None:
     low, high = paired_share_interval(0, 4, 222)
     told = difference_text(-4 / 222, low, high, mcnemar([0] * 4, [1] * 4))
     assert high < 0
-    assert told.endswith("], p 0.12, which decides, not the interval")
+    assert told.endswith("], p 0.12, which decides on a change, not the interval")
     assert "decides" not in difference_text(-0.1, -0.2, -0.01, 0.03)
     assert "decides" not in difference_text(-0.1, -0.2, 0.01, 0.3)
 

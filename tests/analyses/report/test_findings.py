@@ -185,7 +185,7 @@ def test_the_first_of_several_heads_is_not_told_as_the_only_one() -> None:
         changed = rows.assign(delta=delta, value=rows["baseline"] + delta, ci_low=delta - 0.05, ci_high=delta + 0.05)
         (text,) = of("ablate", ablation=changed.assign(p_holm=1.0))
         assert f"the largest loss is without {told}" in text
-        assert "Holm-corrected p 1.000, which decides, not the interval." in text
+        assert "Holm-corrected p 1.000, which decides on a change, not the interval." in text
         (text,) = of("ablate", ablation=changed.assign(p_holm=0.01))
         assert f"suffers most without {told}" in text
         more = {1: "encoder.0.1 (5 heads tie): 0.925.", 2: "encoder.0.2 (4 heads tie): 0.925.", 6: "significant."}
@@ -289,7 +289,7 @@ def test_pruning_that_costs_too_much_and_losses() -> None:
     # the most heads that are shown not to be needed, also where more are not decided
     few = np.where(table["n_pruned"] == 1, "not needed", "not decided")
     assert pruning(verdict=few) == [
-        "demo: 1 of 2 sets of heads loses significantly, 1 loses less than the margin: "
+        "demo: 1 of 2 sets of heads loses significantly, 1 is not decided, 1 loses less than the margin: "
         "sst2 with 1 of 6 heads pruned (ranked) loses less than the margin of 1 point (corrected for 2 sets of "
         "heads): accuracy 0.825 instead of 0.875, a change of -0.050 [-0.110, 0.010], n = 100. 2 random orders of "
         "as many heads: 0.725 each."
