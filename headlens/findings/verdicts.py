@@ -40,6 +40,7 @@ VERDICTS_KEY = (
 )
 _OF_SKILL = 0.1  # the most that the usual margin is of what a model is above guesses
 # How notes of `headlens.findings.result_notes` begin that say of a model that it is no better than guessing.
+REPRODUCED = "A step of headlens reproduce "  # how the note of one begins that is not in the setting of the paper
 _NO_SKILL = re.compile(
     r"(?:(?P<model>.+): )?The (?:loss of the )?model is (?:not significantly better|significantly worse) "
 )
@@ -50,7 +51,9 @@ SWEEP_VERDICT = ("p_holm", *VERDICT_COLUMNS)
 
 
 def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
-    """Puts before the sentences on a run those of its notes that say that a model is no better than guessing.
+    """Puts before the sentences on a run those of its notes that say what else should be known first.
+
+    These are that a model is no better than guessing, and that the setting of a paper's study is another one.
 
     Args:
         notes: of the run; of several models, or of one that was changed in several ways, they begin with its name.
@@ -58,7 +61,8 @@ def skill_first(notes: Iterable[str], sentences: Sequence[str]) -> list[str]:
             of the models, such as one of many penalties, stays a note.
     """
     constant = {text.partition(":")[0] for text in sentences if ": the model gives the same answer to" in text}
-    first = []
+    notes = list(notes)
+    first = [note for note in notes if note.startswith(REPRODUCED)]
     for note in notes:
         if begins := _NO_SKILL.match(note):
             model = begins["model"]

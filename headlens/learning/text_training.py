@@ -147,8 +147,8 @@ def beyond_tokens(options: TextOptions) -> list[str]:
     return [f"label smoothing {smoothing:g}"] * (smoothing > 0) + ["next sentences"] * options.next_sentence
 
 
-def chance_loss(data: TrainingData, batch_tokens: int) -> float:
-    """The lowest loss of `evaluation` without reading: that of predicting every token by its frequency there, in nats.
+def predicted_tokens(data: TrainingData, batch_tokens: int) -> Counter[int]:
+    """How often each token is to be predicted in `evaluation`.
 
     Args:
         data: held out.
@@ -158,6 +158,15 @@ def chance_loss(data: TrainingData, batch_tokens: int) -> float:
     for indices in epoch_batches(data.lengths, batch_tokens, 0, 0):
         labels = data.batch(indices, 0)["labels"]
         counts.update(labels[labels != IGNORED].tolist())
+    return counts
+
+
+def chance_loss(counts: Counter[int]) -> float:
+    """The lowest loss of `evaluation` without reading: that of predicting every token by its frequency there, in nats.
+
+    Args:
+        counts: see `predicted_tokens`.
+    """
     shares = [count / counts.total() for count in counts.values()]
     return -sum(share * math.log(share) for share in shares)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import tomllib
 from pathlib import Path
@@ -285,6 +286,14 @@ def test_a_smaller_setting_fills_tables_of_its_own(headlens: Headlens, recipe: P
     words = (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
     assert "best head, smaller setting" in words
     assert "--scale card: the setting is smaller than the paper's" in words
+    note = f"A step of headlens reproduce {recipe} --scale card: the setting is smaller than the paper's"
+    steps = [file for file in Path("out").glob("*/run.json") if file.parent.name != "report"]
+    assert len(steps) == 2
+    for file in steps:
+        first, *others = json.loads(file.read_text())["notes"]
+        assert first.startswith(note)
+        assert not any(text.startswith(note) for text in others)
+    assert html.unescape(Path("out/report/report.html").read_text(encoding="utf-8")).count(note) > 0
 
 
 def test_the_former_switch_is_refused_with_its_new_name(headlens: Headlens) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -26,12 +27,13 @@ from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_rec
 from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted
 from headlens.files import write_json
+from headlens.findings.verdicts import REPRODUCED
 from headlens.hub_access import hub_answers
 from headlens.models.loading import choose_device
 from headlens.pages.formatting import NOTHING, escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
-from headlens.runs.run_record import read_run
+from headlens.runs.run_record import RUN_FILE, read_run
 from headlens.tables.reproduce_tables import CLAIMS, COLUMN_AGREEMENT, COMPARISON
 from headlens.tables.table_schema import TableSchema
 
@@ -135,6 +137,9 @@ def run_reproduce(
             # As --config takes them.
             file = write_json({"command": step.command, "arguments": options}, steps / f"{step.name}.json")
             _run_step(step, file, steps / step.name, resume=place.resume, quiet=quiet)
+            if request.scale in _NOT_THE_PAPER:
+                note = f"{REPRODUCED}{request.paper} --scale {request.scale}: {_NOT_THE_PAPER[request.scale]}"
+                _note_first(steps / step.name / RUN_FILE, note)
         if here:
             page = ["report", *(str(steps / s.name) for s in here), "--out", str(steps / "report"), "--overwrite"]
             _headlens(page, quiet=quiet)
@@ -152,6 +157,13 @@ def _run_step(step: Step, options: Path, folder: Path, *, resume: bool, quiet: b
     if record is not None and resume and (folder / RunFolder.KEPT).is_dir():
         words = ["--resume", str(folder)]
     _headlens([step.command, *words], quiet=quiet)
+
+
+def _note_first(file: Path, note: str) -> None:
+    """Puts a note before those of a finished run, once."""
+    record = json.loads(file.read_text(encoding="utf-8"))
+    if note not in record["notes"]:
+        write_json({**record, "notes": [note, *record["notes"]]}, file)
 
 
 def _headlens(words: list[str], *, quiet: bool) -> None:

@@ -55,6 +55,7 @@ from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.tasks.test_set_predictions import read_test_sets, write_predictions
 from headlens.tasks.translation import Translation
 
+_FEW_TOKENS, _SAYS_LITTLE = 30, ", too few to tell models or updates apart: hold out more"
 _LONGEST = 512  # tokens that a model with random weights reads
 
 
@@ -145,6 +146,17 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
 
 def _fresh_notes(parts: Sequence[str]) -> list[str]:
     return [f"New weights, random before training: {', '.join(parts)}."] if parts else []
+
+
+def _known_of_held_out(data: text_training.TextData | None, batch_tokens: int) -> tuple[float, list[str]]:
+    """The loss of predicting by frequency, NaN where nothing is held out, and a note on how many tokens there are."""
+    if data is None:
+        return math.nan, []
+    tokens = text_training.predicted_tokens(data, batch_tokens)
+    few = _SAYS_LITTLE * (tokens.total() < _FEW_TOKENS)
+    return text_training.chance_loss(tokens), [
+        f"Held-out losses are means over {counted(tokens.total(), 'token')}{few}."
+    ]
 
 
 def _dropout(model: torch.nn.Module) -> list[str]:
@@ -276,7 +288,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
                 unknown = text_training.unknown_text_notes(loaded, data, corpus.name)
                 held_out = None if dev is None else text_training.read_data(loaded, dev, text, training.seed)
             evaluate = None if held_out is None else text_training.evaluation(held_out, training.batch_tokens)
-            chance = math.nan if held_out is None else text_training.chance_loss(held_out, training.batch_tokens)
+            chance, of_tokens = _known_of_held_out(held_out, training.batch_tokens)
             save = partial(save_update, run, loaded)
             trainer = Trainer(training, text_training.objective_of(text), evaluate, save=save)
             state, saved, notes = fit(run, trainer, loaded.model, data, chance=chance)
@@ -289,7 +301,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             measured = (
                 TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, translation, dev)
             )
-        notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *notes]
+        notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *of_tokens, *notes]
         task = {"task": vars(translation)} if request.bleu else {}
         facts: dict[str, Any] = {"corpus": asdict(summary), **task, "checkpoint": saved}
         facts |= _chance_fact(chance)
