@@ -7,6 +7,7 @@ from headlens.tables.table_schema import TableSchema, count, index, number, opti
 from headlens.tables.training_tables import ALPHAS
 
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
+SPARSE_EXAMPLE = 0.5  # as sparse as a graph has to be to be an example, if any is
 METHODS = (
     *("distance", "bucket", "cluster", "routing", "lsh", "bigbird", "longformer", "random", "window"),
     *("block_v1", "block_v2", "block_bigbird", "block_longformer"),

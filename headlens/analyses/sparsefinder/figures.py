@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.maps.map_figures import MapBlock, draw_blocks
@@ -26,7 +27,7 @@ from headlens.plots.curves import (
 from headlens.plots.curves import panels as curve_panels
 from headlens.plots.head_grid import float_column, has_numbers, head_name
 from headlens.plots.heatmaps import paired_maps
-from headlens.tables.sparsefinder_tables import GOLD
+from headlens.tables.sparsefinder_tables import GOLD, SPARSE_EXAMPLE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +54,8 @@ LOOKS = {
 _SQUARE: dict[str, Any] = {"marker": "s", "markersize": 3}
 MARKERS = {name: _SQUARE for name in LOOKS if name.startswith("block_")}
 MARKERS["block_v2"] = {**_SQUARE, "markerfacecolor": "white"}
+# What the parameter of the methods is called whose heads are drawn.
+_PARAMETERS = {"distance": "threshold", "bucket": "buckets", "cluster": "clusters"}
 # inches
 _PANEL, _ROW = 2.4, 0.15
 # Words of an axis for a metric and its task.
@@ -315,13 +318,14 @@ def example_maps(examples: pd.DataFrame, about: str = "") -> Figure | None:
     """
     if examples.empty:
         return None
-    maps, titles = [], []
+    maps, titles, dense = [], [], list[str]()
     for _, rows in examples.groupby(KEY_COLUMNS, sort=False):
         first = rows.iloc[0]
-        reach = ""  # of older runs, whose examples.csv does not have it
-        if "recall" in first and not np.isnan(first["recall"]):
-            reach = f": recall {first['recall']:.2f}, sparsity {first['sparsity']:.2f}"
-        titles += [f"{head_name(first)}: all positions", f"predicted (dark){reach}", "predicted positions alone"]
+        shown = f"predicted (dark): {_point_text(first)}"
+        if "recall" in first and not np.isnan(first["recall"]):  # not of older runs
+            shown += f"; over all sentences: recall {first['recall']:.2f}, sparsity {first['sparsity']:.2f}"
+            dense += [head_name(first)] * bool(first["sparsity"] < SPARSE_EXAMPLE)
+        titles += [f"{head_name(first)}: all positions", shown, "predicted positions alone"]
         for column in ("weight", "predicted", "restricted"):
             matrix = rows.pivot_table(index="query", columns="key", values=column)
             maps.append(matrix.to_numpy(np.float64))
@@ -329,5 +333,28 @@ def example_maps(examples: pd.DataFrame, about: str = "") -> Figure | None:
         examples.drop_duplicates(side).sort_values(side)[f"{side}_token"].astype(str).tolist()
         for side in ("query", "key")
     )
-    title = _titled(f"Attention over predicted positions, method {examples['method'].iloc[0]}", about)
+    title = f"Attention over predicted positions, method {examples['method'].iloc[0]}"
+    if dense:
+        title += f"\n{', '.join(dense)}: no setting predicts at most half of the pairs; shown is the sparsest tried"
+    title = _titled(title, about)
     return draw_blocks([MapBlock(np.stack(maps), queries, keys, titles)], title, across=3)
+
+
+def _point_text(row: pd.Series) -> str:
+    """The method of a head that is drawn with its parameters, as far as known: older runs have fewer columns."""
+    parts = [str(row["method"])]
+    known = row.dropna()
+    if "value_of_parameter" in known and row["method"] in _PARAMETERS:
+        parts.append(f"{_PARAMETERS[row['method']]} {row['value_of_parameter']:g}")
+    if "window" in known:
+        parts.append(window_text(float(row["window"])))
+    if known.get("global_tokens", 0) > 0:
+        parts.append(counted(int(row["global_tokens"]), "global token"))
+    return ", ".join(parts)
+
+
+def window_text(window: float) -> str:
+    """The window of a point in words; NaN where it is not known."""
+    if np.isnan(window):
+        return "unknown window"
+    return f"window of {counted(int(window), 'key')}" if window > 0 else "no window"

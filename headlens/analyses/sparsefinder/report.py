@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures
-from headlens.errors import counted
+from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures, window_text
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
     chosen_text,
@@ -131,9 +130,7 @@ def _graph(row: Mapping[Any, Any]) -> str:
     parts = [_name(str(row["method"]))]
     if row["method"] != "window" and np.isfinite(float(row["value_of_parameter"])):
         parts.append(f"{str(row['parameter']).replace('_', ' ')} {float(row['value_of_parameter']):g}")
-    window = float(row["window"])
-    known = f"window of {counted(int(window), 'key')}" if window > 0 else "no window"
-    parts.append("unknown window" if np.isnan(window) else known)
+    parts.append(window_text(float(row["window"])))
     return ", ".join(parts)
 
 
@@ -306,7 +303,8 @@ CAPTIONS = {
         "Rows are heads: those asked for, or those for which the method improves most over windows and global tokens. "
         "From left to right: where entmax looks, the predicted pairs, and where the head looks when it is "
         "restricted to them. The method's parameters are those with the highest recall among those that predict at "
-        "most half of the pairs; recall and sparsity are for the head over all held-out sentences.",
+        "most half of the pairs or, where the title says that there are none, the sparsest that was tried; recall and "
+        "sparsity are for the head over all held-out sentences, not for this one.",
     ),
     ALPHAS: CAPTION,
 }

@@ -45,14 +45,13 @@ from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.maps.sentence_attention import batch_of_one, shown_examples
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.corpus_pass import CorpusReader
-from headlens.tables.sparsefinder_tables import AREAS, EXAMPLES_OF_HEADS, GOLD, METRICS, PARETO
+from headlens.tables.sparsefinder_tables import AREAS, EXAMPLES_OF_HEADS, GOLD, METRICS, PARETO, SPARSE_EXAMPLE
 
 _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity", "chance", "answer_share"]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
 _FIXED = ("window", "longformer")  # methods that know places alone
-_SPARSE = 0.5  # as sparse as a graph has to be to be an example
 
 
 @dataclass(frozen=True)
@@ -231,10 +230,10 @@ class Findings:
         return [Head(*key) for key in best[KEY_COLUMNS].itertuples(index=False)]
 
     def _example(self, example: Example, head: Head) -> pd.DataFrame:
-        """A head on a sentence, at the point of a method that finds most with half of the pairs or fewer."""
+        """A head on a sentence, at the point that finds most with half of the pairs or fewer, or else the sparsest."""
         heads, method = self.swept.heads, self.request.shown.drawn
         points = heads[(heads[KEY_COLUMNS] == list(head)).all(axis=1) & (heads["method"] == method)]
-        points = points[points["sparsity"] >= min(_SPARSE, float(points["sparsity"].max()))]
+        points = points[points["sparsity"] >= min(SPARSE_EXAMPLE, float(points["sparsity"].max()))]
         point = points.sort_values("recall", ascending=False, kind="stable").iloc[0].to_dict()
         site = f"{head.stack}.{head.layer}"
         predictor = predictor_of(*key_of(point), self.request.grid, self.swept.fitted[site])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -254,6 +255,35 @@ def test_maps_of_a_head() -> None:
     assert maps[2][0] == pytest.approx([0, 1 / 3, 2 / 3])
     assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["a", "b"]
     assert example_maps(examples()[:0]) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (
+            {"recall": 0.66, "sparsity": 0.68},
+            "distance, threshold 1.5, window of 3 keys; over all sentences: recall 0.66, sparsity 0.68",
+        ),
+        ({"method": "bucket", "window": 0, "global_tokens": 1}, "bucket, buckets 1.5, no window, 1 global token"),
+        ({"value_of_parameter": np.nan, "window": np.nan}, "distance"),  # as of older runs
+    ],
+)
+def test_maps_name_the_parameters_and_say_what_numbers_are_of(more: dict[str, Any], words: str) -> None:
+    figure = example_maps(examples()[lambda t: t["stack"] == "cross"].assign(**more))
+    assert figure is not None
+    title = " ".join(figure.axes[1].get_title(loc="left").split())
+    assert title == f"predicted (dark): {words}"
+
+
+@pytest.mark.parametrize(("sparsity", "told"), [(0.49, True), (0.5, False)])
+def test_maps_say_that_no_setting_is_sparse(sparsity: float, told: bool) -> None:
+    drawn = examples()[lambda t: t["stack"] == "encoder"]
+    both = pd.concat([drawn.assign(sparsity=sparsity), drawn.assign(head=0, sparsity=0.9)]).assign(recall=0.9)
+    figure = example_maps(both, "m")
+    assert figure is not None
+    title = " ".join((figure.get_suptitle() or figure.texts[0].get_text()).split())
+    dense = "encoder.0.1: no setting predicts at most half of the pairs; shown is the sparsest tried"
+    assert title == f"Attention over predicted positions, method distance {dense * told}{' ' * told}m"
 
 
 def test_all_figures_by_name() -> None:
