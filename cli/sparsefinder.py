@@ -17,7 +17,7 @@ def sparsefinder(run: Any, _: Any, screen: Screen) -> None:
     from headlens.analyses.sparsefinder.report import method_areas, sparsefinder_findings, task_tables
     from headlens.findings.verdicts import skill_first
 
-    screen.say(skill_first(run.notes, sparsefinder_findings(run.tables)))
+    screen.say(skill_first(run.notes, sparsefinder_findings(run.tables, run.notes)))
     for (model, stack), rows in method_areas(run.tables["areas"]):
         screen.table(f"Methods by area under the recall-sparsity curve, {model}, {stack}", rows)
     for title, graphs in task_tables(run.tables["metrics"]) if "metrics" in run.tables else ():

@@ -186,6 +186,7 @@ AREAS = TableSchema(
         ),
         *shared.interval("the share, over sentences or examples", ("share_ci_low", "share_ci_high")),
         number("at_90", "The quality at a sparsity of 0.9, on the curve; empty without a point that is as sparse."),
+        count("points", "Points of the method that were measured, which the area is of.", "points", optional=True),
     ),
     ("model", "stack", "method", "quality"),
 )

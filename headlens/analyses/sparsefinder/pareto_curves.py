@@ -144,7 +144,7 @@ def areas(
     dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
     by_chance, sampled_chance = sum(ends) / 2, (dense + empty) / 2
     known = (points[quality].notna() & points[sparsity].notna()).to_numpy()
-    measured: dict[str, tuple[Floats, Floats, float]] = {}
+    measured: dict[str, tuple[Floats, Floats, float, int]] = {}
     for method, rows in points[known].groupby("method", sort=False):
         curve_points = rows[sparsity].to_numpy(np.float64), rows[quality].to_numpy(np.float64)
         drawn = replicates[:, known & (points["method"] == method).to_numpy()]
@@ -152,16 +152,16 @@ def areas(
         # Beyond the sparsest point there is nothing but the line to the empty graph.
         reached = curve_points[0].max() >= _SPARSE
         at_90 = float(np.interp(_SPARSE, *hull(*curve_points, ends))) if reached else np.nan
-        measured[str(method)] = area(*curve_points, ends), sampled, at_90
-    gold, sampled_gold, _ = measured.get(GOLD, (np.array(np.nan), np.full(len(replicates), np.nan), np.nan))
+        measured[str(method)] = area(*curve_points, ends), sampled, at_90, len(rows)
+    gold, sampled_gold, *_ = measured.get(GOLD, (np.array(np.nan), np.full(len(replicates), np.nan), np.nan, 0))
     possible, sampled_possible = _gain(gold, by_chance), _gain(sampled_gold, sampled_chance)
     table = []
-    for method, (own_area, sampled, at_90) in measured.items():
+    for method, (own_area, sampled, at_90, count) in measured.items():
         share, shares = (own_area - by_chance) / possible, (sampled - sampled_chance) / sampled_possible
         ends_of_both = np.stack(percentile_interval(np.stack([sampled, shares], axis=1)))
         # Samples that are all alike, as of one sentence, tell nothing of others.
         (low, share_low), (high, share_high) = np.where(ends_of_both[0] < ends_of_both[1], ends_of_both, np.nan)
-        table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90))
+        table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90, count))
     return pd.DataFrame(table, columns=AREAS.names[2:])
 
 

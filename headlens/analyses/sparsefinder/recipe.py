@@ -12,7 +12,7 @@ import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
-from headlens.analyses.sparsefinder.options import SparsefinderRequest
+from headlens.analyses.sparsefinder.options import FEW_NOTE, SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
 from headlens.analyses.sparsefinder.pareto_points import SparsitySweep, key_of
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
@@ -87,7 +87,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         dev = held_out.name if request.dev else None
-        notes += [_FEW] * request.tried_few
+        notes += [FEW_NOTE] * request.tried_few
         notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
         notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None
@@ -105,12 +105,6 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         }
         run.folder.finish({**facts, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes, ("areas",))
-
-
-_FEW = (
-    "What was not named was tried in few sizes, on a part of the bundled data: curves are coarse, the best of a method "
-    "may be missed, and intervals, where there are any, are wide. --thorough tries all sizes of the paper on all data."
-)
 
 
 def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:

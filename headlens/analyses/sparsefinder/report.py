@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures, window_text
+from headlens.analyses.sparsefinder.options import FEW_NOTE
+from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
     chosen_text,
@@ -36,6 +38,7 @@ from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 _NO_ZEROS = 0.0005  # share of pairs
+_FEW_POINTS = 3  # fewer of them do not show the form of a curve of the task
 
 
 def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[str, str]]]]:
@@ -64,8 +67,10 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 
 
 def _share(row: Mapping[Any, Any]) -> str:
-    """Formats the normalised area of a method with the ends of its interval."""
-    return _with_ends(row, "share", "share_ci_low", "share_ci_high")
+    """Formats the normalised area of a method with the ends of its interval, and of how many points where few."""
+    text = _with_ends(row, "share", "share_ci_low", "share_ci_high")
+    of_few = row["quality"] != "recall" and row["method"] != GOLD and row.get("points", np.nan) < _FEW_POINTS
+    return f"{text} from {counted(int(row['points']), 'point')}" if of_few and np.isfinite(row["share"]) else text
 
 
 def _with_ends(row: Mapping[Any, Any], *names: str) -> str:
@@ -206,16 +211,22 @@ def task_tables(metrics: pd.DataFrame) -> list[tuple[str, list[dict[str, Any]]]]
     ]
 
 
-def sparsefinder_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def sparsefinder_findings(tables: Mapping[str, pd.DataFrame], notes: Sequence[str] = ()) -> list[str]:
     """Sentences on how well the zeros of entmax are predicted, and on the task over predicted graphs.
 
     Args:
         tables: `areas` and `metrics`, as far as there.
+        notes: of the run, which say whether few points were tried.
     """
-    return [*_area_sentences(tables), *(task_sentences(tables["metrics"]) if "metrics" in tables else ())]
+    # Earlier versions had the same beginning.
+    few = any(note.startswith(FEW_NOTE.partition(":")[0]) for note in notes)
+    return [
+        *_area_sentences(tables, "Of the few points tried, " * few),
+        *(task_sentences(tables["metrics"]) if "metrics" in tables else ()),
+    ]
 
 
-def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+def _area_sentences(tables: Mapping[str, pd.DataFrame], of: str) -> list[str]:
     if "areas" not in tables:
         return []
     sentences = []
@@ -245,6 +256,7 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             above=f"{first} by {names[best]} ({area}{beside}){last}",
             below=f"Predicted by {', '.join(names)}{' equally well' if len(methods) > 1 else ''} ({area})",
         )
+        comparison = f"{of}{comparison[0].lower()}{comparison[1:]}" if of else comparison
         sentences.append(f"{sentence}. {comparison}.")
     return sentences
 
@@ -318,5 +330,5 @@ REPORT = CommandReport(
     sources={**{name: (name,) for name in CAPTIONS}, "clusters": ("clusters", "heads")},
     overviews=_overviews,
     heads=_heads,
-    findings=lambda run: sparsefinder_findings(run.tables),
+    findings=lambda run: sparsefinder_findings(run.tables, run.notes),
 )

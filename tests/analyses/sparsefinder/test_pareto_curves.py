@@ -49,6 +49,7 @@ def test_areas_by_method() -> None:
     assert [*found.reset_index().columns] == AREAS.names[2:]
     own = points[points["method"] == "distance"]
     expected = area(own["sparsity"].to_numpy(), own["recall"].to_numpy())
+    assert found["points"].to_dict() == {"distance": 4, "window": 2, GOLD: 1}
     assert found.loc["distance", "area"] == pytest.approx(expected)
     # What is possible is between 1/2, by chance, and (1 + s) / 2 of entmax itself.
     assert found.loc[GOLD, ["area", "share"]].tolist() == pytest.approx([0.9, 1.0])
@@ -136,6 +137,7 @@ def test_a_metric_over_the_sparsity_it_was_measured_at() -> None:
     assert found.loc[GOLD, "area"] == pytest.approx(0.6 * 30 + 0.4 * 20)
     assert found.loc["distance", "area"] == pytest.approx(20)  # on the line between the ends: no better than lots
     assert found["share"].tolist() == pytest.approx([1, 0])
+    assert found["points"].tolist() == [1, 1]
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=15), st.integers(1, 6))

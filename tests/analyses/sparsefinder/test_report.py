@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from tiers import rest_slow
 
+from headlens.analyses.commands import commands
 from headlens.analyses.sparsefinder.figures import (
     LOOKS,
     cluster_pictures,
@@ -21,7 +23,7 @@ from headlens.analyses.sparsefinder.figures import (
     sparsefinder_figures,
 )
 from headlens.analyses.sparsefinder.fitting import fit_site
-from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.options import FEW_NOTE, FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import REPORT, method_areas, sparsefinder_findings, task_tables
@@ -328,17 +330,49 @@ def test_methods_in_order() -> None:
     assert [row["recall at sparsity 0.9"] for row in found] == ["–", "0.200", "0.100"]
     assert [row["normalised area"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
     assert [row["BLEU: normalised area"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
-    run = SimpleNamespace(tables={"areas": areas})
+    run = SimpleNamespace(tables={"areas": areas}, notes=[])
     (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
         "under the recall-sparsity curve 0.700); lowest is window (0.600)."
     )
     near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
-    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}))
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}, notes=[]))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
     overlap = "the intervals of 1 other method overlap with its own"
     assert f"0.700; {overlap}); lowest is window (0.600; {overlap})." in told
+
+
+def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
+    request = commands()["sparsefinder"].request({})
+    assert request.tried_few
+    table = pd.DataFrame({"method": ["entmax", "window", "routing"], "area": [0.9, 0.6, 0.7], "share": 0.2})
+    table = table.assign(quality="recall", model="m", stack="all", ci_low=np.nan, ci_high=np.nan)
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, notes=["Another.", FEW_NOTE]))
+    assert ". Of the few points tried, best predicted by clusters as in Routing (area under" in told
+    (told,) = sparsefinder_findings({"areas": table}, ["Another."])
+    assert ". Best predicted by clusters as in Routing" in told
+    assert "can move the area of a method by more than its interval" in FEW_NOTE
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, " from 1 point"), (2, " from 2 points"), (3, ""), (np.nan, "")])
+def test_areas_of_a_task_say_how_few_points_they_are_from(count: float, words: str) -> None:
+    rows = [
+        ("entmax", "recall", 1.0, 1.0),
+        ("window", "recall", 0.1, 2.0),
+        ("entmax", "accuracy", 1.0, 1.0),
+        ("window", "accuracy", 0.4, count),
+    ]
+    table = pd.DataFrame(rows, columns=["method", "quality", "share", "points"]).assign(
+        model="m", stack="all", area=0.7
+    )
+    table = table.assign(**dict.fromkeys(("ci_low", "ci_high", "share_ci_low", "share_ci_high", "at_90"), np.nan))
+    ((_, (itself, window)),) = method_areas(table)
+    assert [itself["accuracy: normalised area"], window["accuracy: normalised area"]] == ["1.000", f"0.400{words}"]
+    assert window["normalised area"] == "0.100"
+    run = SimpleNamespace(tables={"areas": table}, folder=Path("run"))
+    (page,) = REPORT.overviews([run])
+    assert [row[5].text for row in page.rows] == ["1.000", "0.100", "1.000", f"0.400{words}"]
 
 
 @pytest.mark.parametrize(
