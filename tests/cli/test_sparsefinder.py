@@ -592,3 +592,33 @@ def test_a_model_that_is_not_sparse(headlens: Headlens, tiny_bert: Path) -> None
     assert "was trained with softmax and switched to sparsemax without retraining" in " ".join(done.out.split())
     assert set(pd.read_csv("run/pareto.csv")["task"].dropna()) == {"paraphrase"}
     assert np.isfinite(pd.read_csv("run/areas.csv")["area"]).all()
+
+
+@pytest.mark.slow
+def test_what_a_switched_model_can_do_with_softmax(
+    headlens: Headlens, sparse: Callable[..., str], wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """As `ablate` measures it; afterwards the model has its new attention again."""
+    model = package.load(sparse("BertModel")).model
+    switch(model, None)
+    save(model, Path("softmax"), wordpiece_tokenizer)
+    options = (*FEW, "--methods", "points=1", "--no-figures", "--text", "the cat sees it")
+    done = headlens("sparsefinder", "softmax", *options, "--attention", "sparsemax", "--out", "run")
+    assert done.code == 0, done.err
+    metrics = pd.read_csv("run/metrics.csv")
+    limit = ("--limit", metrics["n"].iloc[0])
+    other = headlens(
+        "ablate", "softmax", "--task", "paraphrase", *limit, "--replicates", 1, "--no-figures", "--out", "a"
+    )
+    assert other.code == 0, other.err
+    baseline = pd.read_csv("a/ablation.csv")["baseline"].iloc[0]
+    assert baseline != metrics.loc[metrics["method"] == GOLD, "value"].iloc[0]
+    (told,) = (note for note in json.loads(Path("run/run.json").read_text())["notes"] if "its own softmax" in note)
+    assert told == (
+        f"With its own softmax the model has accuracy {baseline:.3f} on the same examples of paraphrase; what is "
+        "compared is the model switched to sparsemax."
+    )
+    assert (written("run")["examples"]["weight"] == 0).any()
+    done = headlens("sparsefinder", sparse("BertModel"), *options, "--out", "entmax")
+    assert done.code == 0, done.err
+    assert "its own softmax" not in Path("entmax/run.json").read_text()

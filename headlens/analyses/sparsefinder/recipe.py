@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
@@ -18,7 +19,14 @@ from headlens.analyses.sparsefinder.pareto_points import SparsitySweep, key_of
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, check_shown
-from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
+from headlens.attention.model_normalizer import (
+    SOFTMAX,
+    attention_name,
+    attention_notes,
+    attention_of,
+    switch,
+    switch_as_asked,
+)
 from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
@@ -79,7 +87,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         with run.reporter.progress("projections, clusters and graphs (layers)", len(train.sites())) as advance:
             swept = SparsitySweep(train, held, run.kept("sites"), request.grid, request.fit).run(advance)
         points = of_stacks(swept.heads)
-        restricted = _restricted(request, run, loaded, opened, points, swept.fitted)
+        restricted = _restricted(request, run, loaded, opened, points, swept.fitted, trained_with)
         tables = Findings(request, loaded, held_out, held, swept, points, restricted).tables()
         attention = attention_name(loaded.model)
         switched = "" if attention == trained_with else f", switched from {trained_with} without training"
@@ -184,8 +192,12 @@ def _restricted(
     opened: tuple[Task, MemoryExamples] | None,
     points: pd.DataFrame,
     fitted: Mapping[str, FittedSite],
+    trained_with: str,
 ) -> RestrictedTaskResult:
-    """Measures the task over predicted graphs at a few points of each curve; those that were measured are read."""
+    """Measures the task over predicted graphs at a few points of each curve; those that were measured are read.
+
+    A model that was switched from softmax is measured with that, too.
+    """
     if opened is None:
         unknown = "No task is known for this model: see --task."
         return RestrictedTaskResult(notes=() if request.metric.task == "none" else (unknown,))
@@ -203,22 +215,40 @@ def _restricted(
     restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options, *margin)
     baseline: Baseline | None = None
     results: dict[tuple[Any, ...], CurvePointResult] = {}
-    with run.reporter.progress(f"{task.name} over predicted graphs (points)", len(tried)) as advance:
+    switched = trained_with == SOFTMAX
+
+    def measured(name: object, point: Mapping[Any, Any]) -> CurvePointResult:
+        """Measures at a point, or reads what was measured before."""
+        path = run.kept(f"tried-{name}.json")
+        if not path.is_file():
+            with atomic_path(path) as temporary:
+                temporary.write_text(json.dumps(asdict(restricted.measured(point, baseline))), encoding="utf-8")
+        with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
+            content: CurvePointResult = conform(parse_json(path.read_text(encoding="utf-8")), CurvePointResult)
+        return content
+
+    with run.reporter.progress(f"{task.name} over predicted graphs (points)", len(tried) + switched) as advance:
         for number, point in enumerate(tried.to_dict("records")):
-            path = run.kept(f"tried-{number}.json")
             if (level, *key_of(point)) not in results:  # `NOTHING` is of the grid, too, if that has no window
-                if not path.is_file():
-                    with atomic_path(path) as temporary:
-                        temporary.write_text(json.dumps(asdict(restricted.measured(point, baseline))), encoding="utf-8")
-                with read_errors(path, "cannot be read", "Start again with --overwrite.", ResumeError):
-                    content = conform(parse_json(path.read_text(encoding="utf-8")), CurvePointResult)
-                results[level, *key_of(point)] = content
+                content = results[level, *key_of(point)] = measured(number, point)
                 # Attention that is not restricted comes first.
                 baseline = baseline or Baseline(
                     records=content.records, keys=content.keys, lacks_skill=content.lacks_skill
                 )
             advance(1)
-    return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
+        if not switched:
+            return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
+        with ExitStack() as undo:
+            undo.callback(switch, loaded.model, attention_of(loaded.model))
+            switch(loaded.model, None)
+            own = measured(SOFTMAX, gold.iloc[0].to_dict())
+        advance(1)
+    metric = restricted.metric
+    note = (
+        f"With its own softmax the model has {metric} {own.metrics[metric].value:.3f} on the same examples of "
+        f"{task.name}; what is compared is the model switched to {attention_name(loaded.model)}."
+    )
+    return RestrictedTaskResult(task.name, metric, results, stacks, (note,))
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:
