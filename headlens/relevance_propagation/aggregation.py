@@ -106,7 +106,7 @@ class RelevanceSums:
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
-        """One row for each head that the rule gives a relevance.
+        """One row per head, without numbers for those that the rule gives no relevance.
 
         Columns: `relevance`, the mean of normalised relevance with its 95 % bootstrap interval `ci_low`, `ci_high`
         (empty where every example was left out; the interval already where fewer than 10 were kept); `raw`, the mean of
@@ -122,12 +122,15 @@ class RelevanceSums:
         """
         sums = self.totals.of(_HEADS)
         present = [s for s in self.sites if str(s) in sums]
-        rows = pd.concat([_columns(sums[str(s)], s.n_heads) for s in present] or [pd.DataFrame({"raw": []})])
-        if not rows["raw"].any() or not np.isfinite(rows["raw"]).all():
+        parts = [_columns(sums[str(s)], s.n_heads) for s in present]
+        if not any(part["raw"].any() for part in parts) or not all(np.isfinite(part["raw"]).all() for part in parts):
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
+        found = dict(zip(present, parts, strict=True))
+        no_examples = dict.fromkeys(("n", "cancelled", "negative"), 0)
+        rows = pd.concat([found.get(s, pd.DataFrame(no_examples, index=range(s.n_heads))) for s in self.sites])
         remainder = self._remainder([sums[str(s)] for s in present])
         rows = rows.assign(rule=rule, target=target, same_output=self.identical > 0, **remainder)
-        heads = [h for s in present for h in s.heads]
+        heads = [h for s in self.sites for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in RELEVANCE.names[4:]})
 
     def _remainder(self, sites: Sequence[dict[str, Array]]) -> dict[str, float]:

@@ -234,8 +234,7 @@ def head_relevance(
     alike = same_output(identical) if identical else one_answer(sums[rules[0]].answer_share)
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
-    stacks = dict.fromkeys(site.stack for site in sums[rules[0]].sites)
-    notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], stacks, flows)
+    notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
@@ -261,7 +260,6 @@ def _relevance_notes(
     reader: RelevanceReader,
     encoding: EncodingCounts,
     table: HeadTable,
-    stacks: Iterable[str],
     flows: Mapping[Rule, Conservation | None],
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
@@ -270,7 +268,6 @@ def _relevance_notes(
         reader: what was run.
         encoding: what became of the sentences.
         table: of one rule, `RelevanceSums.table`.
-        stacks: of the model.
         flows: where relevance went, by rule.
     """
     notes = []
@@ -300,12 +297,13 @@ def _relevance_notes(
             f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
             f"in biases, {lost} was lost{mixed}."
         )
-    if absent := [stack for stack in stacks if stack not in set(table.rows["stack"])]:
+    given = table.rows[table.rows["raw"].notna()]
+    if absent := [stack for stack in table.rows["stack"].unique() if stack not in set(given["stack"])]:
         notes.append(
             f"{table.rows['rule'].iloc[0]}: heads of the {' and '.join(absent)} write nothing into the residual stream "
-            "that ends in the target, which they reach by way of other heads alone: they have no rows."
+            "that ends in the target, which they reach by way of other heads alone: they have no numbers."
         )
-    layers = table.rows.drop_duplicates(["stack", "layer"])
+    layers = given.drop_duplicates(["stack", "layer"])
     texts = {
         "cancelled": "Where positive and negative relevance of a layer's heads all but cancel, an example has no "
         "shares and is left out of that layer's means",
