@@ -103,6 +103,14 @@ def test_shares_are_said_not_to_compare_layers(make_relevance: Make) -> None:
         assert figure is not None
         assert ("Shares compare the heads of a layer, not layers" in figure.texts[1].get_text()) == told
     assert raw_map(frame.drop(columns="raw")) is None
+    whole = raw_map(frame)
+    assert whole is not None
+    assert not any("Grey" in text.get_text() for text in whole.texts)
+    without = raw_map(frame.assign(raw=frame["raw"].where(frame["layer"] > 0)))
+    assert without is not None
+    assert any(
+        "Grey: without a path of its own to the target." in t.get_text().replace("\n", " ") for t in without.texts
+    )
     both = raw_map(pd.concat([frame, make_relevance("other")]))
     assert both is not None
     assert "Models with other targets have other units" in both.texts[1].get_text()
