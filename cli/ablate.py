@@ -28,7 +28,6 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
-    from headlens.analyses.ablate.ablation_findings import findings_of
     from headlens.analyses.ablate.overviews import (
         NONE_SIGNIFICANT,
         best_alone,
@@ -40,12 +39,12 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     from headlens.analyses.ablate.pruning_strategies import CONTROLS
     from headlens.analyses.ablate.worth_over_training import worth_by_step
     from headlens.findings.layer_smoothness import smoothness_on_console
-    from headlens.findings.verdicts import skill_first, tied
+    from headlens.findings.verdicts import tied
     from headlens.pages.formatting import digits_of
     from headlens.tables.shared_columns import VERDICTS
 
     tables: Mapping[str, pd.DataFrame] = run.tables
-    screen.say(skill_first(run.notes, findings_of(tables, run.models)))
+    screen.findings("ablate", run)
     intact = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": bounds(e, 4)}
         for facts in run.models

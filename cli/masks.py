@@ -21,9 +21,6 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
     Examples: headlens masks · headlens masks --pattern "window:3|global:1|random:2" --length 64
     · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3
     """
-    from headlens.analyses.masks.report import mask_sentences
-    from headlens.findings.verdicts import skill_first
-
     counts: pd.DataFrame = run.tables["sparsity"]
     rows = []
     for name, group in counts.groupby("mask", sort=False):
@@ -39,7 +36,7 @@ def masks(run: Any, request: Any, screen: Screen) -> str:
         rows.append(row if group["paper_sparsity"].isna().all() else {**row, "in the paper": " / ".join(printed)})
     if rows:
         screen.table(f"Fixed patterns at n = {counts['n'].iloc[0]}", rows)
-    screen.say(skill_first(run.notes, mask_sentences(run.tables)))
+    screen.findings("masks", run)
     screen.show(*study_tables(run.tables))
     if request.study is not None:
         return shlex.join(["headlens", "report", str(run.folder)])

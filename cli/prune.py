@@ -17,7 +17,6 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """
     from headlens.analyses.prune.results_table import (
-        gate_sentences,
         interval_text,
         minus_unpruned,
         result_digits,
@@ -26,9 +25,8 @@ def prune(run: Any, _: Any, screen: Screen) -> None:
         verdict_text,
     )
     from headlens.analyses.prune.sweep_runs import sweep_stacks
-    from headlens.findings.verdicts import skill_first
 
-    screen.say(skill_first(run.notes, gate_sentences(run.tables["sweep"])))
+    screen.findings("prune", run)
     results = results_table(run.tables["sweep"])
     stacks = sweep_stacks(run.tables["sweep"])
     of = f" ({stacks_text(stacks)})" if len(stacks) > 1 else ""

@@ -147,6 +147,13 @@ class Screen(Reporter):
         for sentence in sentences:
             self.out.print(_line(sentence))
 
+    def findings(self, name: str, run: Any) -> None:
+        """Prints the findings of the run of a command, a line each, as its page and `--json` have them."""
+        from headlens.analyses.report.registry import findings_of_run
+        from headlens.runs.reading import read_recorded
+
+        self.say(findings_of_run(name, read_recorded(run.folder, run.folder.name)))
+
     def notes(self, notes: Sequence[str]) -> None:
         """Print what the reader of the results should know."""
         for note in notes:

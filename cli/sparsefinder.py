@@ -14,10 +14,9 @@ def sparsefinder(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens sparsefinder · headlens sparsefinder runs/entmax/model --corpus en_ewt-ud-test.conllu
     """
-    from headlens.analyses.sparsefinder.report import method_areas, sparsefinder_findings, task_tables
-    from headlens.findings.verdicts import skill_first
+    from headlens.analyses.sparsefinder.report import method_areas, task_tables
 
-    screen.say(skill_first(run.notes, sparsefinder_findings(run.tables, run.notes)))
+    screen.findings("sparsefinder", run)
     for (model, stack), rows in method_areas(run.tables["areas"]):
         screen.table(f"Methods by area under the recall-sparsity curve, {model}, {stack}", rows)
     for title, graphs in task_tables(run.tables["metrics"]) if "metrics" in run.tables else ():

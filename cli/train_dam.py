@@ -20,13 +20,11 @@ def train_dam(run: Any, _: Any, screen: Screen) -> None:
 
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """
-    from headlens.analyses.dam.report import baseline_of, dam_sentences, penalty_sentences
-    from headlens.findings.verdicts import skill_first
+    from headlens.analyses.dam.report import baseline_of
     from headlens.pages.page_tables import difference_cell
 
     sweep: pd.DataFrame = run.tables["sweep"]
-    screen.say(skill_first(run.notes, dam_sentences(sweep)))
-    screen.say(penalty_sentences(run.tables["positions"]))
+    screen.findings("train-dam", run)
     for (model, task, metric), group in sweep.groupby(["model", "task", "metric"], sort=False):
         difference = f"difference from {baseline_of(group)}"
         rows = [

@@ -335,6 +335,11 @@ class SparsefinderRequest(Checked):
         return not self.thorough and any(tried[name] == few for name, few in SHORT.items())
 
     @property
+    def coarse_grid(self) -> bool:
+        """Whether recall is only measured at few points of methods, as not all of these were named."""
+        return not self.thorough and any(vars(self.grid).get(name) == few for name, few in SHORT.items())
+
+    @property
     def examples(self) -> int | None:
         """Most examples of a task that was not named, from bundled data; None for all."""
         return None if self.thorough or self.metric.task != "auto" else EXAMPLES

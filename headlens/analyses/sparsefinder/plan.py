@@ -14,7 +14,8 @@ _PROJECTION_SECONDS = 1e-4
 def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     """Plans to gather queries and keys, to try every method, and to run the task at points of each curve."""
     planner = Planner("sparsefinder", reporter)
-    plan_attention(planner, request.attention or ("entmax15" if request.model == DEMO else None))
+    switched = request.attention or ("entmax15" if request.model == DEMO else None)
+    plan_attention(planner, switched)
     model = planner.model(request.model, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.dev is None:
@@ -31,6 +32,8 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
         points, curves = request.metric.points, 9 if request.grid.block_size is None else 13
         words = "nine" if curves == 9 else str(curves)
         text, passes = f"the task at {points} points on each of {words} curves", 4.0 * curves * points
+        if switched:
+            text, passes = f"{text}, and with its own softmax", passes + 1.0
         planner.add(Work(text, tokens=held_out.tokens, each=passes, batch_tokens=size, length=held_out.length))
     planner.parsing(request.parser)
     return planner.plan()

@@ -110,6 +110,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             "store_bytes": {"train": train.size, "held": held.size},
             "losses": {site: learned.losses for site, learned in swept.fitted.items()},
             "restricted": list(restricted.stacks),
+            "coarse_grid": request.coarse_grid,
         }
         run.folder.finish({**facts, "notes": notes})
         return SweepRun(run.path, run.files, tables, notes, ("areas",))

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import LOOKS, sparsefinder_figures, window_text
-from headlens.analyses.sparsefinder.options import FEW_NOTE
 from headlens.errors import counted
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
@@ -211,15 +210,13 @@ def task_tables(metrics: pd.DataFrame) -> list[tuple[str, list[dict[str, Any]]]]
     ]
 
 
-def sparsefinder_findings(tables: Mapping[str, pd.DataFrame], notes: Sequence[str] = ()) -> list[str]:
+def sparsefinder_findings(tables: Mapping[str, pd.DataFrame], *, few: bool = False) -> list[str]:
     """Sentences on how well the zeros of entmax are predicted, and on the task over predicted graphs.
 
     Args:
         tables: `areas` and `metrics`, as far as there.
-        notes: of the run, which say whether few points were tried.
+        few: whether recall was measured at few points of each method.
     """
-    # Earlier versions had the same beginning.
-    few = any(note.startswith(FEW_NOTE.partition(":")[0]) for note in notes)
     return [
         *_area_sentences(tables, "Of the few points tried, " * few),
         *(task_sentences(tables["metrics"]) if "metrics" in tables else ()),
@@ -330,5 +327,5 @@ REPORT = CommandReport(
     sources={**{name: (name,) for name in CAPTIONS}, "clusters": ("clusters", "heads")},
     overviews=_overviews,
     heads=_heads,
-    findings=lambda run: sparsefinder_findings(run.tables, run.notes),
+    findings=lambda run: sparsefinder_findings(run.tables, few=run.record.get("coarse_grid") is True),
 )

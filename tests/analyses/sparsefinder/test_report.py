@@ -330,14 +330,14 @@ def test_methods_in_order() -> None:
     assert [row["recall at sparsity 0.9"] for row in found] == ["–", "0.200", "0.100"]
     assert [row["normalised area"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
     assert [row["BLEU: normalised area"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
-    run = SimpleNamespace(tables={"areas": areas}, notes=[])
+    run = SimpleNamespace(tables={"areas": areas}, record={})
     (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
         "under the recall-sparsity curve 0.700); lowest is window (0.600)."
     )
     near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
-    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}, notes=[]))
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}, record={}))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
     overlap = "the intervals of 1 other method overlap with its own"
     assert f"0.700; {overlap}); lowest is window (0.600; {overlap})." in told
@@ -348,9 +348,12 @@ def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
     assert request.tried_few
     table = pd.DataFrame({"method": ["entmax", "window", "routing"], "area": [0.9, 0.6, 0.7], "share": 0.2})
     table = table.assign(quality="recall", model="m", stack="all", ci_low=np.nan, ci_high=np.nan)
-    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, notes=["Another.", FEW_NOTE]))
+    assert request.coarse_grid
+    named = {"windows": (0, 3), "thresholds": (1.0,), "groups": (2, 4)}
+    assert not commands()["sparsefinder"].request(named).coarse_grid
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, record={"coarse_grid": True}))
     assert ". Of the few points tried, best predicted by clusters as in Routing (area under" in told
-    (told,) = sparsefinder_findings({"areas": table}, ["Another."])
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, record={}))
     assert ". Best predicted by clusters as in Routing" in told
     assert "can move the area of a method by more than its interval" in FEW_NOTE
 
