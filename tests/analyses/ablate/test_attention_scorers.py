@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_tasks import given_examples, sentiment_table
-from saved import build, save
+from made_judges import judge, prune_request
+from made_tasks import given_examples
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
+from headlens.analyses.ablate.options import PruneOptions
 from headlens.analyses.ablate.plan import ablate_plan
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
 from headlens.analyses.ablate.recorded_scores import RecordedGates
@@ -29,28 +29,15 @@ from headlens.analyses.ablate.scorers import (
 from headlens.errors import InputError, OptionError, UnsupportedModelError
 from headlens.heads import Head
 from headlens.metrics.norms import Norms
-from headlens.models.loading import LoadedModel, load
+from headlens.models.loading import load
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
 from headlens.shared_options import OutputOptions
 from headlens.tasks.task_examples import Examples
-from headlens.tasks.task_heads import with_task_head
-from headlens.tasks.task_options import TaskData
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 A, B, C, D = HEADS
-KINDS = {"sst2": "BertModel", "mlm": "BertModel", "swag": "BertModel", "paraphrase": "BertModel"}
-KINDS |= {"causal-lm": "GPT2LMHeadModel", "translation-loss": "MarianMTModel"}
-
-
-def judge(tokenizer: PreTrainedTokenizerBase, name: str = "sst2") -> LoadedModel:
-    if KINDS[name] == "GPT2LMHeadModel":
-        return LoadedModel("tiny", build("GPT2LMHeadModel", len(tokenizer)), tokenizer, None)
-    if KINDS[name] == "MarianMTModel":
-        ids = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
-        return LoadedModel("tiny", build("MarianMTModel", len(tokenizer), **ids), tokenizer, None)
-    model = build(KINDS[name], len(tokenizer), max_position_embeddings=80)
-    return with_task_head(LoadedModel("tiny", model, tokenizer, None), made_tasks.TASKS[name], 0)
+KINDS = ("sst2", "mlm", "swag", "paraphrase", "causal-lm", "translation-loss")
 
 
 def eager(network: Any) -> Any:
@@ -153,31 +140,8 @@ def test_heads_that_are_gone_are_not_measured(wordpiece_tokenizer: PreTrainedTok
     assert scores == {head: -left[head] for head in (B, C, D)}
 
 
-def request(model: str, data: str, folder: Path, pruning: PruneOptions) -> AblateRequest:
-    return AblateRequest(
-        (model,),
-        TaskData("sst2", (data,)),
-        AblationOptions(replicates=20),
-        pruning,
-        figures=False,
-        place=OutputOptions(folder),
-    )
-
-
 def prune(model: str, data: str, folder: Path, pruning: PruneOptions) -> AblateRun:
-    return run_ablate(request(model, data, folder, pruning))
-
-
-@pytest.fixture
-def model(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> str:
-    return save(judge(wordpiece_tokenizer).model, tmp_path / "judge", wordpiece_tokenizer)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    path = tmp_path / "dev.tsv"
-    path.write_text(sentiment_table(24), encoding="utf-8")
-    return str(path)
+    return run_ablate(prune_request(model, data, folder, pruning))
 
 
 def gates(folder: Path, model: str, opened: dict[str, dict[Head, float]], **facts: Any) -> Path:
@@ -245,7 +209,7 @@ def test_passes_are_counted_by_the_plan_and_not_repeated(
     model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pruning = PruneOptions((1,), ("norm", "entropy"))
-    works = ablate_plan(request(model, data, tmp_path / "run", pruning), Reporter()).work
+    works = ablate_plan(prune_request(model, data, tmp_path / "run", pruning), Reporter()).work
     planned = [work for work in works if "attention of the heads" in work.text]
     assert [(work.kind, work.each) for work in planned] == [("forward", 1), ("forward", 1)]
     measured, names = AttentionEstimator.measured, list[str]()
@@ -261,5 +225,5 @@ def test_passes_are_counted_by_the_plan_and_not_repeated(
     with pytest.raises(KeyboardInterrupt):
         prune(model, data, tmp_path / "run", pruning)
     place = OutputOptions(tmp_path / "run", resume=True)
-    run_ablate(replace(request(model, data, tmp_path / "run", pruning), place=place))
+    run_ablate(replace(prune_request(model, data, tmp_path / "run", pruning), place=place))
     assert names == ["norm", "entropy_norm", "entropy_norm"], "norms were kept"

@@ -11,12 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_tasks import TASKS, given_examples, sentiment_table
-from saved import build, save
+from made_judges import judge, prune_request
+from made_tasks import TASKS, given_examples
+from saved import save
 from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.options import AblateRequest, AblationOptions, PruneOptions
+from headlens.analyses.ablate.options import PruneOptions
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, StrategySettings
 from headlens.analyses.ablate.recipe import AblateRun, run_ablate
 from headlens.analyses.ablate.recorded_scores import RecordedRelevance
@@ -26,42 +27,20 @@ from headlens.analyses.relevance.recipe import run_relevance
 from headlens.attention.sites import find_sites
 from headlens.errors import InputError, OptionError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.models.loading import LoadedModel, load
+from headlens.models.loading import load
 from headlens.relevance_propagation import relevance_session
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.runs.folder import RunFolder
 from headlens.shared_options import OutputOptions
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_examples import Examples, ranking_part
-from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 A, B, C, D = HEADS
 # By size D, A, C, B; the sign does not count, nor what a head has of its layer.
 RAW = {A: -0.2, B: 3.0, C: 1.0, D: 0.1}
-KINDS = {"sst2": "BertModel", "stsb": "BertModel", "paraphrase": "BertModel", "similarity": "BertModel"}
-KINDS |= {"mlm": "BertModel", "swag": "BertModel", "squad": "BertModel", "translation-loss": "MarianMTModel"}
-
-
-def judge(tokenizer: PreTrainedTokenizerBase, name: str = "sst2") -> LoadedModel:
-    if KINDS[name] == "MarianMTModel":
-        ids = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
-        return LoadedModel("tiny", build("MarianMTModel", len(tokenizer), **ids), tokenizer, None)
-    model = build(KINDS[name], len(tokenizer), max_position_embeddings=80)
-    return with_task_head(LoadedModel("tiny", model, tokenizer, None), TASKS[name], 0)
-
-
-@pytest.fixture
-def model(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> str:
-    return save(judge(wordpiece_tokenizer).model, tmp_path / "judge", wordpiece_tokenizer)
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> str:
-    path = tmp_path / "dev.tsv"
-    path.write_text(sentiment_table(24), encoding="utf-8")
-    return str(path)
+KINDS = ("sst2", "stsb", "paraphrase", "similarity", "mlm", "swag", "squad", "translation-loss")
 
 
 def measured(folder: Path, model: str, raw: Mapping[Head, float], **facts: Any) -> Path:
@@ -78,16 +57,7 @@ def measured(folder: Path, model: str, raw: Mapping[Head, float], **facts: Any) 
 
 
 def prune(model: str, data: str, folder: Path, **settings: Any) -> AblateRun:
-    pruning = PruneOptions((1, 2, 3), ("relevance",), **settings)
-    request = AblateRequest(
-        (model,),
-        TaskData("sst2", (data,)),
-        AblationOptions(replicates=20),
-        pruning,
-        figures=False,
-        place=OutputOptions(folder),
-    )
-    return run_ablate(request)
+    return run_ablate(prune_request(model, data, folder, PruneOptions((1, 2, 3), ("relevance",), **settings)))
 
 
 def removed(run: AblateRun) -> list[set[str]]:
