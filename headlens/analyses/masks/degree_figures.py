@@ -239,7 +239,11 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
     labelled = spans.assign(name=spans["pattern"] + "|" + spans["layers"] + "|" + spans["diagonal"].astype(str))
     table = labelled.pivot_table(index=["model", *KEY_COLUMNS], columns="name", values="span").reset_index()
     scale = Scale("span, tokens to each side", high=float(spans["span"].max()))
-    return paired_maps(table, words, [scale], "Learned attention spans")
+    trainings = labelled.groupby(["name", "model", "seed"])["span"]
+    alike = (trainings.max() - trainings.min() < 1) & (trainings.size() > 1)
+    shown = "" if not alike.any() else "all" if alike.all() else f"{alike.sum()} of {len(alike)}"
+    note = f"\n({shown} trainings: spans differ by less than a token, and tell nothing of single heads)"
+    return paired_maps(table, words, [scale], "Learned attention spans" + note * bool(shown))
 
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:

@@ -213,6 +213,13 @@ def test_spans_of_heads_are_means_over_seeds() -> None:
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_xlabel() == "head"]
     assert [title.partition(": ")[2] for title in titles] == ["μ 0.1", "μ 1"]
     assert learned_spans(spans[:0]) is None
+    shrunk = spans.assign(span=spans["span"].where(spans["pattern"] == "spans:mu=1", 12 + 0.1 * spans["span"]))
+    for table, told in ((spans, ""), (shrunk, "2 of 4"), (spans.assign(span=12.25), "all")):
+        drawn = learned_spans(table)
+        assert drawn is not None
+        note = f"({told} trainings: spans differ by less than a token, and tell nothing of single heads)"
+        assert (note in drawn.texts[0].get_text().replace("\n", " ")) == bool(told)
+        assert ("trainings" in drawn.texts[0].get_text()) == bool(told)
 
 
 def test_shares_of_heads_by_degree() -> None:
