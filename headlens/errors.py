@@ -104,6 +104,10 @@ class CorpusError(InputError):
         self.line = line
 
 
+class MissingColumnError(CorpusError):
+    """A row without a column that is asked for."""
+
+
 class AlignmentError(CorpusError):
     """Words and subwords of a sentence cannot be brought together."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from headlens.corpora.relations import relation_names
-from headlens.errors import CorpusError, counted
+from headlens.errors import CorpusError, MissingColumnError, counted
 
 ROOT = -1  # head of the root
 OUTSIDE = -2  # head that is in another window of a long sentence
@@ -236,6 +236,9 @@ def broken_note(broken: int, rows: int, first: Iterable[str]) -> str:
     return f"Left out by --data-args skip-broken: {broken} of {counted(rows, 'row')}. {' '.join(first)}{more}"
 
 
+_WITH_HEADER = frozenset({".tsv", ".csv", ".parquet", ".arrow"})
+
+
 @dataclass
 class BrokenRows:
     """The rows of a source that cannot be read.
@@ -260,6 +263,9 @@ class BrokenRows:
         Raises:
             CorpusError: the error with what can be done, if it is not to be left out.
         """
+        # In a table with one header no row has a column that one lacks.
+        if isinstance(error, MissingColumnError) and not _WITH_HEADER.isdisjoint(Path(self.path or "").suffixes):
+            raise error
         if not self.skip:
             advised = CorpusError(error.message, f"{error.advice} Or leave such rows out with --data-args skip-broken.")
             advised.path, advised.line = error.path, error.line

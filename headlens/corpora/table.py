@@ -16,7 +16,7 @@ from typing import Any
 from headlens.corpora.chat import ChatTemplate, are_messages
 from headlens.corpora.sentence import CheckedCorpus, Example, Sentence
 from headlens.corpora.text import NamedFile, check_length, file_kind, full_examples, open_text, plain_sentence
-from headlens.errors import CorpusError, counted
+from headlens.errors import CorpusError, MissingColumnError, counted
 from headlens.nested_text import holds_texts, looks_nested, nested_value, parse_json
 
 # Parts of the messages of the csv module, and what they mean.
@@ -305,7 +305,7 @@ def text_cell(
     else:
         check_length(cell, path, line)
         return cell
-    raise CorpusError(message, advice, path=path, line=line)
+    raise (MissingColumnError if cell is _MISSING else CorpusError)(message, advice, path=path, line=line)
 
 
 def refused_bytes(rows: Iterator[tuple[Any, Any]], path: str | Path) -> Iterator[tuple[Any, Any]]:

@@ -235,7 +235,7 @@ def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequenc
         return requested
     missing = next((column for column in requested.values() if not has_cell(row.cells, column)), None)
     if missing is not None:
-        raise row.error(f"there is no column {missing!r}.", f"Columns: {list_names(row.cells)}.")
+        raise row.without(missing)
     option = ",".join(f"{role}=COLUMN" for role in roles if role not in requested)
     advice = f"Name them with --columns {option}. Columns: {list_names(row.cells)}."
     raise CorpusError(f"which columns are {', '.join(roles)}?", advice, path=row.place, line=row.line)

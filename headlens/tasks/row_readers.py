@@ -24,7 +24,7 @@ from headlens.corpora.table import (
     unquoted,
 )
 from headlens.corpora.text import NamedFile, distinct_names, file_kind, file_stem, open_text
-from headlens.errors import CorpusError, counted
+from headlens.errors import CorpusError, MissingColumnError, counted
 from headlens.nested_text import looks_nested, nested_value
 
 TABS = (".tsv", ".txt")
@@ -87,7 +87,7 @@ class TaskRow:
             CorpusError: no such column.
         """
         if column not in self.cells:
-            raise self.error(f"there is no column {column!r}.", f"Columns: {list_names(self.cells)}.")
+            raise self.without(column)
         return self.cells[column]
 
     def nested(self, column: str) -> Any:
@@ -104,10 +104,14 @@ class TaskRow:
         except ValueError as error:
             raise self.error(f"{column!r} looks like a list or a mapping, but is not JSON.", AS_JSON) from error
 
-    def error(self, message: str, advice: str) -> CorpusError:
+    def without(self, column: str) -> CorpusError:
+        """Builds the error that there is no such column."""
+        return self.error(f"there is no column {column!r}.", f"Columns: {list_names(self.cells)}.", MissingColumnError)
+
+    def error(self, message: str, advice: str, kind: type[CorpusError] = CorpusError) -> CorpusError:
         """Builds an error that names file and line, or the number of a row without a line."""
         where = "" if self.line is not None else f"row {self.number}: "
-        return CorpusError(f"{where}{message}", advice, path=self.place, line=self.line)
+        return kind(f"{where}{message}", advice, path=self.place, line=self.line)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,29 @@ def test_everything_that_may_be_wrong_with_a_row(tmp_path: Path, kind: str) -> N
     assert counts.first_broken[0].startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "skippable"),
+    [
+        ("s.csv", "review,label\nA film,1\nB film,0\n", False),
+        ("s.tsv", "review\tlabel\nA film\t1\nB film\t0\n", False),
+        ("s.jsonl", '{"sentence": "A", "label": 1}\n{"label": 0}\n', True),
+    ],
+)
+@pytest.mark.parametrize("skip", [False, True])
+def test_a_column_that_no_row_has_is_no_broken_row(
+    tmp_path: Path, name: str, content: str, *, skippable: bool, skip: bool
+) -> None:
+    (tmp_path / name).write_text(content)
+    options = DataOptions(columns={"text": "sentence"}, skip_broken=skip)
+    if skippable and skip:
+        assert kept("sst2", tmp_path / name, options)[1].broken == 1
+        return
+    with pytest.raises(CorpusError, match="there is no column 'sentence'") as caught:
+        kept("sst2", tmp_path / name, options)
+    assert ("skip-broken" in caught.value.advice) == skippable
+    assert "Columns: " in caught.value.advice
+
+
 def test_questions_of_an_article_one_by_one(tmp_path: Path) -> None:
     """A question whose answer stands elsewhere goes, and not the whole article with it."""
     asked = [
