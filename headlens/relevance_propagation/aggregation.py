@@ -101,8 +101,11 @@ class RelevanceSums:
         flow = {name: torch.tensor(value, dtype=torch.float64) for name, value in ends.items()}
         starts = {"start": relevance.start.sum(), "drawn_start": draws @ relevance.start}
         self.totals.add(_FLOW, "all", starts | flow)
+        even = {"evenness": torch.tensor(relevance.evenness, dtype=torch.float64)}
         squares = {"count": torch.tensor(len(relevance.outputs)), "square": relevance.outputs.square().sum(dim=0)}
-        self.totals.add(_OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0), "answers": relevance.answers} | squares)
+        self.totals.add(
+            _OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0), "answers": relevance.answers} | even | squares
+        )
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -167,6 +170,13 @@ class RelevanceSums:
         """Share of the starts of relevance at which the model's most frequent answer is; NaN where it has no logits."""
         counts = self.totals.of(_OUTPUTS).get("all", {"answers": np.zeros(0)})["answers"]
         return float(counts.max() / counts.sum()) if counts.size and counts.sum() > 1 else math.nan
+
+    @property
+    def evenness(self) -> float:
+        """Mean entropy of what the model predicts, as a share of the largest possible one; NaN without logits."""
+        sums = self.totals.of(_OUTPUTS).get("all", {"answers": np.zeros(0)})
+        count = sums["answers"].sum()
+        return float(sums["evenness"] / count) if count else math.nan
 
     @property
     def identical(self) -> int:

@@ -26,7 +26,7 @@ from headlens.relevance_propagation.aggregation import Conservation, RelevanceSu
 from headlens.relevance_propagation.logit_attribution_rule import CURVATURE, HEADS, MLPS
 from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.relevance_propagation.relevance_session import CONSERVING, RelevanceSession
-from headlens.relevance_propagation.shares import one_answer, same_output
+from headlens.relevance_propagation.shares import even_output, one_answer, same_output
 from headlens.relevance_propagation.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
 from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import FEWEST
@@ -232,6 +232,7 @@ def head_relevance(
     ]
     identical = sums[rules[0]].identical
     alike = same_output(identical) if identical else one_answer(sums[rules[0]].answer_share)
+    warnings = [note for note in (alike, even_output(sums[rules[0]].evenness)) if note]
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
     notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
@@ -241,7 +242,7 @@ def head_relevance(
         target.label,
         conservation,
         encoding,
-        [alike] * bool(alike) + notes,
+        warnings + notes,
         identical,
     )
 

@@ -15,8 +15,7 @@ from headlens.pages.page_tables import PageTable, interval_cell, number_cell, pa
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import limit
 from headlens.relevance_propagation.shares import (
-    ONE_ANSWER,
-    SAME_OUTPUT,
+    NO_PREDICTION,
     SERVES,
     UNSIGNED,
     UNSIGNED_RULES,
@@ -189,7 +188,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     if "relevance" not in run.tables:
         return []
     rule, rows = requested_rule(run.tables["relevance"])
-    findings = [note for note in run.notes if note.startswith((SAME_OUTPUT, ONE_ANSWER))]
+    findings = [note for note in run.notes if note.startswith(NO_PREDICTION)]
     for part in by_model_and_stack(rows):
         sentences = []
         ordered = largest_heads(part.rows, len(part.rows))

@@ -49,6 +49,8 @@ class HeadRelevance:
         outputs: numbers that tell one output of the model from another, a row for each that relevance started from.
         answers: how often each of the model's outputs was the largest where relevance started, (outputs,); none where
             the outputs are not logits.
+        evenness: the entropy of what the model predicts as a share of the largest possible one, added up over
+            `answers`: 1 each where all answers are equally probable.
     """
 
     raw: Mapping[Site, Tensor]
@@ -58,6 +60,7 @@ class HeadRelevance:
     outputs: Tensor = field(default_factory=lambda: torch.zeros(0, 3, dtype=torch.float64))
     others: Mapping[str, float] = field(default_factory=dict)
     answers: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    evenness: float = 0.0
 
     @property
     def lost(self) -> float:
@@ -185,7 +188,8 @@ class RelevanceSession(ReversibleContext):
         read = self.target.outputs(outputs, inputs)
         answers = torch.zeros(0) if self.target.pooled or read.shape[-1] < 2 else answer_counts(read)
         begun, ends = start.view(-1, group).sum(dim=1), (float(arriving), float(absorbed))
-        return HeadRelevance(raw, begun, *ends, output_fingerprints(read), ledger.others, answers.double())
+        even = normalised_entropy(read) if len(answers) else 0.0
+        return HeadRelevance(raw, begun, *ends, output_fingerprints(read), ledger.others, answers.double(), even)
 
     def _checked(self, relevance: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in relevance.raw.values()])
@@ -241,12 +245,19 @@ def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
     start, outputs = torch.cat([p.start for p in parts]), torch.cat([p.outputs for p in parts])
     answers = torch.stack([p.answers for p in parts]).sum(dim=0)
-    return HeadRelevance(raw, start, inputs, biases, outputs, answers=answers)
+    evenness = sum(p.evenness for p in parts)
+    return HeadRelevance(raw, start, inputs, biases, outputs, answers=answers, evenness=evenness)
 
 
 def answer_counts(logits: Tensor) -> Tensor:
     """How often each output is the largest: (outputs,) of logits (rows, outputs)."""
     return torch.bincount(logits.detach().argmax(dim=-1).flatten().cpu(), minlength=logits.shape[-1])
+
+
+def normalised_entropy(logits: Tensor) -> float:
+    """The sum over all rows of the entropy of their softmax, each as a share of ln(outputs): (rows, outputs)."""
+    log_p = logits.detach().double().log_softmax(dim=-1)
+    return float(-(log_p.exp() * log_p).nansum() / math.log(logits.shape[-1]))
 
 
 def output_fingerprints(outputs: Tensor) -> Tensor:

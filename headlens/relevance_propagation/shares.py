@@ -21,6 +21,9 @@ UNSIGNED = "magnitudes, no sign"
 UNSIGNED_RULES = frozenset({"taylor"})  # whose relevance is never negative, whatever a head does
 SAME_OUTPUT = "The model gives the same output for every example"
 ONE_ANSWER = "The model nearly always gives the same answer"
+EVEN_OUTPUT = "The model finds all answers almost equally probable"
+NO_PREDICTION = (SAME_OUTPUT, ONE_ANSWER, EVEN_OUTPUT)  # how notes begin that come before all numbers
+EVEN = 0.99  # from which share of the largest entropy on, as for the attention of a head
 _TINY = 0.1  # of the sum of magnitudes, as `CANCELLED` is for one example
 _FAR = 1.5  # times the limit of all others
 MARGIN = 0.07  # at either end of an axis, as a share of what is between
@@ -150,6 +153,20 @@ def one_answer(share: float) -> str:
     return (
         f"{ONE_ANSWER} ({math.floor(1000 * share) / 10:g} % of what relevance started from): relevance is what leads "
         "to this answer, and narrow intervals do not tell that the heads distinguish anything."
+    )
+
+
+def even_output(evenness: float) -> str:
+    """The note that a model finds (nearly) all answers equally probable; empty for other models.
+
+    Args:
+        evenness: mean entropy of what it predicts where relevance started, as a share of the largest possible one.
+    """
+    if not evenness >= EVEN:
+        return ""
+    return (
+        f"{EVEN_OUTPUT} (entropy {100 * math.floor(1000 * evenness) / 1000:g} % of the largest): it predicts nothing "
+        "here, as an untrained model does, and relevance is what makes one of its guesses."
     )
 
 

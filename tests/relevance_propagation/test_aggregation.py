@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +22,13 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import SelfCheckError
 from headlens.models.loading import LoadedModel, load
 from headlens.relevance_propagation.aggregation import CANCELLED, RelevanceSums, normalised
-from headlens.relevance_propagation.relevance_session import HeadRelevance, RelevanceSession, answer_counts
-from headlens.relevance_propagation.shares import one_answer
+from headlens.relevance_propagation.relevance_session import (
+    HeadRelevance,
+    RelevanceSession,
+    answer_counts,
+    normalised_entropy,
+)
+from headlens.relevance_propagation.shares import even_output, one_answer
 from headlens.relevance_propagation.targets import OwnEmbedding
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
@@ -248,3 +254,32 @@ def test_one_answer_is_counted_over_batches() -> None:
     nothing = RelevanceSums([place])
     nothing.add(HeadRelevance({place: torch.ones(1, place.n_heads).double()}, torch.ones(1).double(), 0.0, 0.0), ["a"])
     assert not one_answer(nothing.answer_share), "what has no logits has no answers"
+    assert not even_output(nothing.evenness)
+
+
+@pytest.mark.parametrize(
+    ("logits", "share"),
+    [
+        ([[0.3, 0.3], [0.0, 0.0]], 1.0),
+        ([[0.0, -torch.inf, 0.0, -torch.inf]], 0.5),  # two of four: ln 2 of ln 4
+        ([[0.0, math.log(9)]], -(0.1 * math.log(0.1) + 0.9 * math.log(0.9)) / math.log(2)),
+    ],
+)
+def test_what_predicts_nothing_is_told_by_its_entropy(logits: list[list[float]], share: float) -> None:
+    place = Site("encoder", 0, 2, "a")
+    found = RelevanceSums([place])
+    read = torch.tensor(logits)
+    raw = torch.ones(len(read), place.n_heads, dtype=torch.float64)
+    batch = HeadRelevance(
+        {place: raw}, raw.sum(dim=1), 0.0, 0.0, answers=answer_counts(read).double(), evenness=normalised_entropy(read)
+    )
+    found.add(batch, [str(row) for row in range(len(read))])
+    found.add(batch, [str(-row) for row in range(len(read))])
+    assert found.evenness == pytest.approx(share)
+    assert bool(even_output(found.evenness)) == (share == 1)
+
+
+def test_entropies_are_never_rounded_up() -> None:
+    assert "(entropy 99.9 % of the largest)" in even_output(0.99999)
+    assert "(entropy 100 % of the largest)" in even_output(1.0)
+    assert not even_output(0.98999)

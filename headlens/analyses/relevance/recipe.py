@@ -16,7 +16,7 @@ from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
 from headlens.relevance_propagation.figures import relevance_figures
 from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
-from headlens.relevance_propagation.shares import ONE_ANSWER, SAME_OUTPUT
+from headlens.relevance_propagation.shares import NO_PREDICTION
 from headlens.runs.progress import Reporter
 from headlens.runs.run import model_record, open_run
 
@@ -69,8 +69,8 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
                 reading=request.reading,
                 corpus_pass=corpus_pass,
             )
-        for note in result.notes[:1]:
-            if note.startswith((SAME_OUTPUT, ONE_ANSWER)):
+        for note in result.notes[:2]:
+            if note.startswith(NO_PREDICTION):
                 run.reporter.warn(note)  # before the numbers
         tables = result.frames(loaded.short_name)
         notes = result.notes + run.warnings
