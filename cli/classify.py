@@ -43,8 +43,9 @@ def classify(request: Any, screen: Screen) -> None:
         screen.table("Heads by their strongest role", family_counts(heads))
         if len(set(heads["model"])) > 1:
             title = "Roles found in any model: number of heads, and the best head with its measured value and score"
-            screen.show(page_table(title, role_records(tables["roles"], even)).console())
-            screen.say([ROLE_SCORE])
+            if records := role_records(tables["roles"], even):
+                screen.show(page_table(title, records).console())
+                screen.say([ROLE_SCORE])
         _show_probes(tables, screen)
         screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
         if "smoothness" in tables:

@@ -396,7 +396,7 @@ def even_stacks(heads: pd.DataFrame | None) -> list[tuple[str, str]]:
 
 def without_even(syntax: pd.DataFrame, even: Collection[tuple[str, str]]) -> pd.DataFrame:
     """Returns rows of syntax.csv with no accuracy in even stacks, so that none of their heads is the best."""
-    return syntax.assign(accuracy=np.where(_in_stacks(syntax, even), np.nan, float_column(syntax, "accuracy")))
+    return syntax.assign(accuracy=np.where(in_stacks(syntax, even), np.nan, float_column(syntax, "accuracy")))
 
 
 def even_note(stacks: Sequence[tuple[str, str]], then: str = "no head is named") -> str:
@@ -405,7 +405,8 @@ def even_note(stacks: Sequence[tuple[str, str]], then: str = "no head is named")
     return f"\n{names}: attention is even, {then}" if names else ""
 
 
-def _in_stacks(rows: pd.DataFrame, stacks: Collection[tuple[str, str]]) -> Marks:
+def in_stacks(rows: pd.DataFrame, stacks: Collection[tuple[str, str]]) -> Marks:
+    """Which rows of a table are of one of the stacks: pairs of model and name."""
     return np.array([key in stacks for key in zip(rows["model"].astype(str), rows["stack"], strict=True)], bool)
 
 
@@ -506,7 +507,7 @@ def role_records(roles: pd.DataFrame, even: Collection[tuple[str, str]] = ()) ->
     shown = roles.assign(place=roles["stack"].map(STACKS.index), models=held["models"], all=held["held"])
     order = {"place": True, "models": False, "all": False, "role": True}
     shown = shown[shown["models"] > 0].sort_values(list(order), ascending=list(order.values()), kind="stable")
-    shown = shown.assign(unnamed=_in_stacks(shown, even) & (shown["held"] == 0))
+    shown = shown.assign(unnamed=in_stacks(shown, even) & (shown["held"] == 0))
     return [
         {name: row[name] for name in ("stack", "role", "model")}
         | {

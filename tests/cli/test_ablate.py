@@ -133,7 +133,9 @@ def test_json_and_the_record(run: Callable[..., Any], judge: str) -> None:
         "scores": ["accuracy"],
         "outputs": [],
     }
-    assert summary["significant"] == {"judge zero": int((ablation["p_holm"] < 0.05).sum())}
+    sure = ablation[ablation["p_holm"] < 0.05]
+    assert summary["significant"] == {"judge zero": len(sure)}
+    assert summary["significantly_better"] == {"judge zero": int((sure["delta"] > 0).sum())}, "of accuracy"
     assert [row["seed"] for row in summary["pruning"]] == [None, None]
     assert [row["value"] for row in summary["pruning"]] == pruning["value"].tolist()
     assert all(Path(f).is_file() for f in summary["files"])

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import torch
 from tiers import rest_slow
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.options import ClassifyRequest
@@ -178,8 +178,21 @@ def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
     # No head of a model of random weights is called the best of a relation.
     assert "best_heads.png" not in drawn
     assert ({"syntax_1.png", "syntax_2.png"} <= drawn) == (syntax["accuracy"] > syntax["baseline"]).any()
+    assert not Path("run/smoothness.csv").exists(), "how heads that attend evenly differ is noise"
+
+
+@pytest.mark.slow
+def test_smoothness_is_that_of_models_whose_heads_differ(headlens: Headlens, tiny_bert: Path) -> None:
+    sharp = AutoModel.from_pretrained(tiny_bert)
+    for layer in sharp.encoder.layer:
+        layer.attention.self.query.weight.data *= 400  # attention of random weights is even
+    sharp.save_pretrained("sharp")
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained("sharp")
+    done = headlens("classify", "sharp", "sharp", tiny_bert, "--limit", 30, "--out", "run")
+    assert done.code == 0, done.err
     smoothness = pd.read_csv("run/smoothness.csv")
     assert set(smoothness["quantity"]) == {"confidence", "confidence_all"}
+    assert not smoothness[["model", "other_model"]].isin(["tiny-bert"]).any(axis=None)
     one, other = (rows.iloc[:, 5:] for _, rows in smoothness[smoothness["other_model"].isna()].groupby("model"))
     assert len(one) == 4
     np.testing.assert_array_equal(one, other)

@@ -18,7 +18,7 @@ from headlens.analyses.ablate.figures import not_ablated
 from headlens.analyses.ablate.mib_circuits import CircuitBench
 from headlens.analyses.ablate.missed_heads import screening_facts, screening_notes
 from headlens.analyses.ablate.options import AblateRequest
-from headlens.analyses.ablate.overviews import without
+from headlens.analyses.ablate.overviews import without, worsening
 from headlens.analyses.ablate.pruning_experiment import PruningExperiment
 from headlens.analyses.ablate.report import ablation_figures
 from headlens.analyses.ablate.screening import Screener
@@ -77,13 +77,18 @@ class AblateRun:
     models: list[dict[str, Any]]
 
     def summary(self) -> dict[str, Any]:
-        """Returns the run as JSON values: folder, metrics, significant heads, pruned models and notes."""
+        """Returns the run as JSON values: folder, metrics, counts of significant heads, pruned models and notes.
+
+        `significant` counts changes of either sign, `significantly_better` those where the model gains without a head.
+        """
         pruning, ablation = self.tables.get("pruning", pd.DataFrame()).astype(object), self.tables["ablation"]
-        sure = (ablation["p_holm"] < 0.05).groupby(ablation["model"] + " " + ablation["mode"], sort=False).sum()
+        case, sure = ablation["model"] + " " + ablation["mode"], ablation["p_holm"] < 0.05
+        gains = sure & (worsening(ablation) < 0)
         return {
             "out": str(self.folder),
             "models": [{k: m[k] for k in ("model", "data", "evaluation")} for m in self.models],
-            "significant": {str(name): int(count) for name, count in sure.items()},
+            "significant": {str(name): int(count) for name, count in sure.groupby(case, sort=False).sum().items()},
+            "significantly_better": {str(k): int(n) for k, n in gains.groupby(case, sort=False).sum().items()},
             "pruning": pruning.where(pruning.notna(), None).to_dict("records"),
             "notes": self.notes,
         }

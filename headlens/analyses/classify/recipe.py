@@ -43,7 +43,7 @@ from headlens.roles.head_roles import (
     check_split,
     classify_heads,
 )
-from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
+from headlens.roles.role_rules import agreement_notes, count_families, even_stacks, in_stacks, role_agreement
 from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees
@@ -213,8 +213,10 @@ def _together(
         agreement = role_agreement(heads)
         # Of models of different shapes there is none.
         tables |= {"agreement": agreement} if len(agreement) else {}
-        tables[SMOOTHNESS] = smoothness_table(heads, _CONFIDENCE, seed)
-        notes += [*agreement_notes(agreement), *smoothness_notes(tables[SMOOTHNESS])]
+        # Of heads that attend evenly, confidence is 1 / tokens and noise.
+        smoothness = smoothness_table(heads[~in_stacks(heads, even_stacks(heads))], _CONFIDENCE, seed)
+        tables |= {SMOOTHNESS: smoothness} if len(smoothness) else {}
+        notes += [*agreement_notes(agreement), *smoothness_notes(smoothness)]
     return tables, notes
 
 

@@ -232,6 +232,13 @@ def test_the_run_says_what_it_was(done: AblateRun, model: str) -> None:
     assert not (done.folder / ".resume").exists()
 
 
+@pytest.mark.parametrize(("metric", "better"), [("accuracy", 1), ("loss", 2)])
+def test_gains_are_counted_beside_all_that_is_significant(metric: str, better: int) -> None:
+    rows = {"model": "m", "mode": "zero", "metric": metric, "delta": [0.1, -0.1, -0.2, 0.3], "p_holm": [0.01] * 3 + [1]}
+    summary = AblateRun(Path(), [], {"ablation": pd.DataFrame(rows)}, [], []).summary()
+    assert (summary["significant"], summary["significantly_better"]) == ({"m zero": 3}, {"m zero": better})
+
+
 class Killed(BaseException):
     """The end of a process."""
 
