@@ -23,7 +23,7 @@ from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import BrokenRows, CheckedCorpus, Corpus, Example, broken_note, readings
-from headlens.corpora.table import TABLES, TableCorpus, cell_examples, refused_bytes
+from headlens.corpora.table import TABLES, TableCorpus, cell_examples, column_names, refused_bytes
 from headlens.corpora.text import ONLY_ONCE, NamedFile, ParallelCorpus, TextCorpus, file_kind, file_stem, is_no_file
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import full_disk
@@ -367,7 +367,9 @@ def _column(spec: str, options: CorpusOptions) -> str:
     if options.column is None and options.chat is not None:
         return MESSAGES
     if options.column is None:
-        raise OptionError(f"{spec} is a table: which column holds the sentences?", "Name it with --column NAME.")
+        columns = f" Columns: {column_names(spec)}." if file_kind(spec) in TABLES and Path(spec).is_file() else ""
+        message = f"{spec} is a table: which column holds the sentences?"
+        raise OptionError(message, f"Name it with --column NAME.{columns}")
     return options.column
 
 

@@ -109,6 +109,21 @@ class TableCorpus(NamedFile, CheckedCorpus):
                 yield line, dict(zip(names, cells, strict=True))
 
 
+def column_names(path: str | Path) -> str:
+    """Lists the columns of a table for an error message: the cells of its first row, or the names in its JSON.
+
+    Raises:
+        CorpusError: for what is wrong with the first row.
+    """
+    kind = file_kind(path)
+    if kind in (".tsv", ".csv"):
+        rows = tab_rows(path) if kind == ".tsv" else separated_rows(path, set(), 2)
+        names: Iterable[str] = next((cells for _, cells in rows), [])
+    else:
+        names = next((_names(row) for _, row in json_rows(path) if not isinstance(row, CorpusError)), ())
+    return list_names(names)
+
+
 def tab_rows(path: str | Path, quoted: AbstractSet[str] = frozenset()) -> Iterator[tuple[int, list[str]]]:
     """Yields lines and their cells between tabs; blank lines are skipped.
 

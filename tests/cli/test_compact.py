@@ -403,7 +403,7 @@ def test_rescaled_models(headlens: Headlens, tiny_llama: str, stock: bool) -> No
 
 def test_what_was_typed_is_named_where_data_is_called_otherwise(headlens: Headlens, tiny_bert: Path) -> None:
     Path("x.tsv").write_text("a\tb\nthe cat\tx\n", encoding="utf-8")
-    told = "x.tsv is a table: which column holds the sentences?\nName it with --column NAME.\n"
+    told = "x.tsv is a table: which column holds the sentences?\nName it with --column NAME. Columns: a, b.\n"
     run = ("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
     assert headlens(*run, "--data", "x.tsv").err.endswith(f"{told}--data is another name of --corpus here.\n")
     assert headlens(*run, "--corpus", "x.tsv").err.endswith(told)

@@ -139,9 +139,9 @@ def test_a_probe_that_was_not_learned_to_the_end_says_so(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--corpus", "text.txt"), "text: no word has a governor that the probe could find."),
+        (("--corpus", "text.txt"), "text: the probe needs dependency trees, and no sentence has one."),
         (("--corpus", "two.conllu"), "two: none of 2 sentences can be held out."),
-        (("--corpus", "two.conllu", "--dev", "text.txt"), "text: no word has a governor"),
+        (("--corpus", "two.conllu", "--dev", "text.txt"), "text: the probe needs dependency trees"),
         (("--data-args", "dev-share=0.95"), "--data-args dev-share 0.95 is out of range"),
         (("--l2", "-1"), "--l2 is not on the command line: write l2 = 0.0001 in a TOML file"),
         (("--corpus", "none.conllu"), "none.conllu: no such file"),

@@ -1,5 +1,6 @@
 """From what a user writes to a corpus."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -233,6 +234,24 @@ def test_a_kind_that_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "x.docx").touch()
     with pytest.raises(CorpusError, match=r"headlens cannot read \.docx files"):
         open_corpus(str(tmp_path / "x.docx"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "listed"),
+    [
+        ("x.csv", "review,stars\na,1\n", "review, stars"),
+        ("x.csv", "review;stars\na,b;1\n", "review, stars"),
+        ("x.csv", "review\ttwo words\na\t1\n", "review, two words"),
+        ("x.csv", '"a review"\na\n', "a review"),
+        ("x.tsv", "a, b\t\n", "a, b, (one without a name)"),
+        ("x.jsonl", '\n{"translation": {"en": "a", "de": "b"}, "id": 1}\n', "translation.en, translation.de, id"),
+        ("x.jsonl", "", "none"),
+    ],
+)
+def test_the_columns_of_a_table_are_listed(tmp_path: Path, name: str, content: str, listed: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(OptionError, match=rf"Columns: {re.escape(listed)}\.$"):
+        open_corpus(str(tmp_path / name))
 
 
 def test_options_that_do_not_go_together(tmp_path: Path) -> None:

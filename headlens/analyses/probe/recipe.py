@@ -127,4 +127,9 @@ def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSumm
         raise CorpusError(message, "Name some with --dev.", path=corpus.name)
     if any(first_example(part).target is not None for part in (corpus, held_out)):
         raise OptionError("The probe reads single sentences, but the corpus has pairs.", "Give a treebank.")
-    return [(part, summarise(part)) for part in (corpus, held_out)]
+    treebanks = [(part, summarise(part)) for part in (corpus, held_out)]
+    for part, content in treebanks:
+        if not content.trees:
+            advice = "Give a treebank with gold trees (FILE.conllu)."
+            raise CorpusError("the probe needs dependency trees, and no sentence has one.", advice, path=part.name)
+    return treebanks
