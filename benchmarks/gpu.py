@@ -28,6 +28,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,10 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, BertModel, PreTrainedModel
 
 import headlens
+from headlens.attention.kernels.entmax_rows import entmax_of_rows
+from headlens.attention.kernels.row_attention import available, head_divergences
 from headlens.attention.model_normalizer import switch
-from headlens.attention.normalizers import Entmax
+from headlens.attention.normalizers import Entmax, _entmax_of_package
 from headlens.attention_masks.learned_mask import LearnedMaskOptions
 from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
@@ -55,6 +58,7 @@ from headlens.learning.gate_training import StochasticGates, gated_sites
 from headlens.learning.new_models import wordpiece_tokenizer
 from headlens.learning.objectives import MaskedTokenLoss
 from headlens.learning.penalized_training import PenalizedObjective
+from headlens.metrics.similarity import _divergence
 from headlens.models.loading import LoadedModel
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
@@ -422,6 +426,45 @@ def _entmax(model: BertForMaskedLM, batch: dict[str, Tensor]) -> Run:
     return dam_steps.stepper(own, lambda: MaskedTokenLoss().loss(own, batch), {})
 
 
+def kernels_alone(bench: Bench) -> list[Table]:
+    """Kernels of entmax and of divergences beside the package and torch, which they take the place of."""
+    table = Table(
+        "Kernels beside what they take the place of, float32",
+        ["work", "size", "without the kernel, ms", "kernel, ms", "times faster"],
+    )
+    refusal = available(torch.device(bench.device))
+    table.notes += [f"No kernel: {refusal}; it is left out."] * bool(refusal)
+
+    def add(work: str, shape: Sequence[int], plain: Run, kernel: Run | None) -> None:
+        found = bench.times({"plain": plain} | ({} if kernel is None else {"kernel": kernel}))
+        plain_ms, kernel_ms = statistics.median(found["plain"]), statistics.median(found.get("kernel", [math.nan]))
+        table.rows.append([work, " x ".join(map(str, shape)), plain_ms, kernel_ms, plain_ms / kernel_ms])
+
+    generator = torch.Generator().manual_seed(0)
+    for shape in ((2, 2, 8, 16),) if bench.tiny else ((64, 12, 128, 128), (8, 12, 512, 512), (2, 12, 2048, 2048)):
+        scores = (2 * torch.randn(shape, generator=generator)).to(bench.device).requires_grad_()
+        learned = torch.linspace(1.1, 1.9, shape[1], device=bench.device)[:, None, None].requires_grad_()
+        for name, alpha in (("1.5", 1.5), ("learned", learned)):
+
+            def step(entmax: Callable[[Tensor, Any], Tensor], alpha: Any = alpha, scores: Tensor = scores) -> None:
+                entmax(scores, alpha).square().sum().backward()  # type: ignore[no-untyped-call]
+
+            kernel = None if refusal else partial(step, entmax_of_rows)
+            add(f"entmax {name}, forward and backward", shape, partial(step, _entmax_of_package), kernel)
+            few = scores.detach()[:1, :, :4]
+            exact = _entmax_of_package(few.cpu().double(), alpha if name == "1.5" else learned.detach().cpu().double())
+            ours = (_entmax_of_package if refusal else entmax_of_rows)(few, alpha).detach().cpu()
+            table.checks.append((f"entmax {name} of {shape[-1]} keys against float64", _apart(ours, exact), 1e-4))
+    for shape in ((4, 3, 8),) if bench.tiny else ((144, 104, 128), (144, 16, 512)):
+        rows = (3 * torch.randn(shape, generator=generator)).softmax(2).to(bench.device)
+        kernel = None if refusal else partial(head_divergences, rows)
+        add("Jensen-Shannon divergences of all heads", shape, partial(_divergence, rows), kernel)
+        ours = (_divergence if refusal else head_divergences)(rows).cpu()
+        exact = _divergence(rows.cpu().double())
+        table.checks.append((f"divergences of {shape[0]} heads against float64", _apart(ours, exact), 1e-4))
+    return [table]
+
+
 def fixed_masks(bench: Bench) -> list[Table]:
     """Attention of the open blocks of fixed masks beside dense attention."""
     lengths = () if bench.device == "cpu" else (1024, 4096)
@@ -536,6 +579,7 @@ PARTS: dict[str, Callable[[Bench], Iterable[Table]]] = {
     "sweep": head_removal,
     "relevance": relevance_of_heads,
     "steps": training_steps,
+    "kernels": kernels_alone,
     "masks": fixed_masks,
     "blocks": predicted_blocks,
     "translation": translation,

@@ -30,6 +30,7 @@ def test_all_parts_run_at_tiny_sizes(tmp_path: Path) -> None:
         "sweep",
         "relevance",
         "steps",
+        "kernels",
         "masks",
         "blocks",
         "translation",

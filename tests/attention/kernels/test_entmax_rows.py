@@ -86,6 +86,13 @@ def test_alphas_that_heads_learn() -> None:
         torch.testing.assert_close(mine.grad.cpu().double(), other.grad, atol=2e-4, rtol=2e-3)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 1.01, 1.3])
+@pytest.mark.parametrize("shape", [(4, 6, 128, 128), (1, 2, 50, 512), (2, 1, 3, MOST_KEYS)], ids=str)
+def test_weights_and_gradients_on_a_card(alpha: float, shape: tuple[int, ...]) -> None:
+    test_weights_and_gradients_against_the_package(alpha, shape, 2.0)
+
+
 @pytest.mark.parametrize("alpha", [1.5, 1.25, None])
 def test_gradients_by_finite_differences(alpha: float | None) -> None:
     """Differences of weights in float64, of rows none of whose weights begins or ends there."""

@@ -279,6 +279,14 @@ def test_divergences_of_many_heads(heads: int, rows: int, keys: int, monkeypatch
     assert found[0, -1] == 0
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("heads", "rows", "keys"), [(144, 104, 128), (12, 16, 512), (17, 3, 2048)])
+def test_divergences_on_a_card(heads: int, rows: int, keys: int) -> None:
+    weights = torch.randn(heads, rows, keys, generator=torch.Generator().manual_seed(0)).mul(3).softmax(2)
+    found, expected = head_divergences(weights.to(DEVICE)).cpu(), divergences(weights)
+    torch.testing.assert_close(found, expected, rtol=2e-6 * CARD, atol=1e-6 * CARD)
+
+
 def test_a_kernel_of_divergences_serves_only_where_it_gives_the_numbers_of_torch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
