@@ -53,11 +53,10 @@ def counted(n: int, version: Version) -> float:
 
 def times(n: int, rounds: int) -> list[object]:
     own, projections, centroids = vectors(n, max(2, round(math.sqrt(n / 128))), "cuda")
-    projections = projections.bfloat16()
     queries, keys = (t.bfloat16().repeat(TEXTS, 1, 1, 1) for t in (own.queries, own.keys))
     half = QueryKeyVectors(queries, keys, own.real_queries.repeat(TEXTS, 1), own.real_keys.repeat(TEXTS, 1))
     values = torch.randn_like(half.keys)
-    blocked = BlockClusters(projections, centroids.bfloat16(), 128, 2, 1)
+    blocked = BlockClusters(projections, centroids, 128, 2, 1)
     contenders: dict[str, Callable[[], object]] = {
         "dense": lambda: sdpa(half.queries, half.keys, values),
         "blocks": lambda: block_attention(half.queries, half.keys, values, blocked.blocks(half), 128),

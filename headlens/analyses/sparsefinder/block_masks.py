@@ -42,14 +42,27 @@ def block_means(vectors: Tensor, real: Tensor, size: int) -> tuple[Tensor, Tenso
         size: tokens of a block; the last one may be shorter.
 
     Returns:
-        `(batch, heads, blocks, r)`, and which blocks have a real token, `(batch, blocks)`.
+        `(batch, heads, blocks, r)`, float32 at least, and which blocks have a real token, `(batch, blocks)`.
     """
-    padding = -vectors.shape[2] % size
+    if padding := -vectors.shape[2] % size:  # torch copies also where there is none
+        real, vectors = functional.pad(real, (0, padding)), functional.pad(vectors, (0, 0, 0, padding))
     # Tokens of a block stand along their own axis: (batch, blocks, size) and (batch, heads, blocks, size, r).
-    counted = functional.pad(real, (0, padding)).view(len(real), -1, size).to(vectors.dtype)
-    blocks = functional.pad(vectors, (0, 0, 0, padding)).reshape(*vectors.shape[:2], -1, size, vectors.shape[3])
-    sums, totals = (blocks * counted[:, None, :, :, None]).sum(dim=3), counted.sum(dim=2)
+    counted = real.view(len(real), -1, size).to(vectors.dtype)
+    blocks = vectors.unflatten(2, (-1, size))
+    exact = torch.promote_types(vectors.dtype, torch.float32)
+    sums, totals = (blocks * counted[:, None, :, :, None]).sum(dim=3, dtype=exact), counted.sum(dim=2, dtype=exact)
     return sums / totals.clamp(min=1)[:, None, :, None], totals > 0
+
+
+def projected_blocks(
+    projections: QueryKeyProjections, vectors: QueryKeyVectors, size: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Mean projected queries and keys of blocks, and which of them have a token; see `block_means`."""
+    queries, real_queries = block_means(vectors.queries, vectors.real_queries, size)
+    keys, real_keys = block_means(vectors.keys, vectors.real_keys, size)
+    # Of a linear map the mean of what it gives is what it gives for the mean, and blocks are few.
+    queries, keys = projections(queries, keys)
+    return queries, keys, real_queries, real_keys
 
 
 def by_query(queries: Tensor, keys: Tensor, centroids: Tensor, top: int | None, real_keys: Tensor) -> Tensor:
@@ -81,10 +94,11 @@ def _nearest(blocks: Tensor, centroids: Tensor, top: int | None, real: Tensor) -
     """Which blocks are among those nearest to each centroid: bool, `(batch, heads, clusters, blocks)`."""
     distances = torch.cdist(centroids[None].to(blocks), blocks).masked_fill(~real[:, None, None], torch.inf)
     share = (real.sum(dim=1) // centroids.shape[1] + 1)[:, None, None, None]
-    # The rank of a block is where the order of the blocks has it: the inverse of a permutation is its argsort.
-    ranks = distances.argsort(dim=-1, stable=True).argsort(dim=-1)
+    order = distances.argsort(dim=-1, stable=True)
+    first = torch.arange(order.shape[-1], device=order.device) < (share if top is None else top)
+    chosen = torch.empty_like(order, dtype=torch.bool).scatter_(-1, order, first.expand(order.shape))
     # Where there are fewer real blocks than `top`, the others are taken out again.
-    return (ranks < (share if top is None else top)) & real[:, None, None]
+    return chosen & real[:, None, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,17 +123,15 @@ class BlockClusters:
 
     def blocks(self, vectors: QueryKeyVectors) -> Tensor:
         """Predicts which blocks meet: bool, `(batch, heads, query blocks, key blocks)`."""
-        projected_queries, projected_keys = self.projections(vectors.queries, vectors.keys)
-        # Distances have no kernel for half precision on the processor.
-        queries, real_queries = block_means(projected_queries.float(), vectors.real_queries, self.size)
-        keys, real_keys = block_means(projected_keys.float(), vectors.real_keys, self.size)
+        queries, keys, real_queries, real_keys = projected_blocks(self.projections, vectors, self.size)
         if self.version == 1:
             meet = by_query(queries, keys, self.centroids, self.top, real_keys)
         else:
             meet = by_cluster(queries, keys, self.centroids, self.top, real_queries, real_keys)
-        query_places, key_places = (torch.arange(n, device=meet.device) for n in meet.shape[2:])
-        neighbours = (query_places[:, None] - key_places).abs() <= self.window
-        return (meet | neighbours) & real_queries[:, None, :, None] & real_keys[:, None, None, :]
+        if self.window >= 0:
+            query_places, key_places = (torch.arange(n, device=meet.device) for n in meet.shape[2:])
+            meet = meet | ((query_places[:, None] - key_places).abs() <= self.window)
+        return meet & real_queries[:, None, :, None] & real_keys[:, None, None, :]
 
     @property
     def predictor(self) -> Predictor:
@@ -182,5 +194,9 @@ def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
 
     lengths = queries.shape[2], keys.shape[2]
     none = torch.zeros_like(counts)
-    mask = BlockMask.from_kv_blocks(none, order, counts, order, BLOCK_SIZE=size, mask_mod=meet, seq_lengths=lengths)
+    # Which query blocks a key block meets is asked for gradients only.
+    mask = BlockMask.from_kv_blocks(
+        none, order, counts, order, BLOCK_SIZE=size, mask_mod=meet, seq_lengths=lengths,
+        compute_q_blocks=any(t.requires_grad for t in (queries, keys, values)),
+    )  # fmt: skip
     return flex_attention(queries, keys, values, mask)

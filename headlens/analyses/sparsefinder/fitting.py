@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from headlens.analyses.sparsefinder.block_masks import block_means
+from headlens.analyses.sparsefinder.block_masks import projected_blocks
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors, directions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
@@ -82,8 +82,7 @@ def fit_site(
 def _blocks(batches: Iterable[StoredBatch], projections: QueryKeyProjections, size: int) -> Iterator[_Vectors]:
     """Means of the projected queries and keys of blocks, and which blocks have a token."""
     for b in batches:
-        projected = zip(projections(b.queries, b.keys), (b.real_queries, b.real_keys), strict=True)
-        (queries, real_queries), (keys, real_keys) = (block_means(vectors, real, size) for vectors, real in projected)
+        queries, keys, real_queries, real_keys = projected_blocks(projections, b, size)
         yield queries, keys, QueryKeyVectors(queries, keys, real_queries, real_keys)
 
 

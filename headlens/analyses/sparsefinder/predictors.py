@@ -146,7 +146,7 @@ class QueryKeyProjections(nn.Module):
 
     def forward(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Projects queries and keys `(batch, heads, tokens, d)`, each to `(batch, heads, tokens, r)`."""
-        weight, bias = self.weight.to(queries.device), self.bias.to(queries.device)
+        weight, bias = self.weight.to(queries), self.bias.to(queries)
         # The last map is the first one where both are shared.
         return queries @ weight[0] + bias[0], keys @ weight[-1] + bias[-1]
 
