@@ -200,7 +200,7 @@ def chance_text(rows: pd.DataFrame) -> str:
         return ""
     known = rows.dropna(subset=[CHANCE])
     texts = [
-        (task, f"{group[CHANCE].mean():.3f} ({escaped(str(metric))} of {escaped(str(task))})")
+        (task, f"{range_text(float_column(group, CHANCE), '.3f')} ({escaped(str(metric))} of {escaped(str(task))})")
         for (task, metric), group in known.groupby(["task", "metric"], sort=False)
     ]
     return " ".join(

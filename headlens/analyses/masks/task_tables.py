@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,15 @@ if TYPE_CHECKING:
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]
 _RUN = "run"
+_STUDY = [_RUN, "model", "task"]
+_OTHER_RESULT = "{first} has the same model, task, mask and seed but a different result"
+_OTHER_SETTING = "they were made on other data or with other options than those of {first}"
+# What trainings of several runs must have in common, of the arguments in run.json.
+_SETTING = (
+    *("data", "dev_data", "data_split", "dev_share", "text", "label", "labels", "columns", "limit", "min_words"),
+    *("longest", "epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "warmup", "schedule"),
+    *("weight_decay", "clip", "precision", "dtype"),
+)
 
 
 def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -48,8 +58,8 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     tasks: half its width is the root of the sum of squares of theirs, divided by their number.
 
     Args:
-        runs: of `headlens masks --task`; where two have the same model, task, pattern and seed the first one counts,
-            see `left_out`. Models that are called alike are told apart by the hash of their weights.
+        runs: of `headlens masks --task`; of a model and a task the first one counts, and of others those that go
+            together with it, see `left_out`. Models that are called alike are told apart by the hash of their weights.
 
     Returns:
         Columns model, pattern, layers, control, sparsity, sparsity_texts (mean over the tasks), a column for each task,
@@ -87,8 +97,18 @@ def main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     Args:
         runs: of `headlens masks --task`.
     """
+    table = _kept_trainings(runs)
+    return table if table.empty else table.drop(columns=_RUN)
+
+
+def _kept_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """The rows of `main_metrics`, with the label of the run in the column `_RUN`."""
     table = _all_trainings(runs)
-    return table if table.empty else table.drop_duplicates(_TRAINING).drop(columns=_RUN)
+    if table.empty:
+        return table
+    apart = {key for key, _ in _not_comparable(table, runs)}
+    kept = [key not in apart for key in zip(*(table[name] for name in _STUDY), strict=True)]
+    return table[kept].drop_duplicates(_TRAINING)
 
 
 def _all_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -111,7 +131,7 @@ def _all_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
 
 def left_out(runs: Sequence[RecordedRun]) -> list[str]:
-    """A sentence for each run that does not count, because an earlier one has other results of the same trainings.
+    """A sentence for each run that does not count on a task, as it does not go together with an earlier one.
 
     Args:
         runs: of `headlens masks --task`.
@@ -119,13 +139,40 @@ def left_out(runs: Sequence[RecordedRun]) -> list[str]:
     table = _all_trainings(runs)
     if table.empty:
         return []
-    first = table.groupby(_TRAINING, sort=False)[["value", _RUN]].transform("first")
-    other = table.assign(before=first[_RUN])[(first["value"] - table["value"]).abs() > 1e-9]
+    sizes = table.groupby(_STUDY).size()
     return [
-        f"{counted(len(group), 'training run')} of {run} left out over all runs: {before} has the same model, task, "
-        "mask and seed but a different result."
-        for (run, before), group in other.groupby([_RUN, "before"], sort=False)
+        f"{counted(int(sizes[run, model, task]), 'training run')} of {run} on {task} left out over all runs: {why}."
+        for (run, model, task), why in _not_comparable(table, runs)
     ]
+
+
+def _not_comparable(table: pd.DataFrame, runs: Sequence[RecordedRun]) -> list[tuple[tuple[str, str, str], str]]:
+    """The runs that do not count for a model and a task, and why: differences from another run's models mean nothing.
+
+    Args:
+        table: see `_all_trainings`.
+        runs: that it is of.
+    """
+    settings = {run.label: _setting(run) for run in runs}
+    apart = []
+    for (model, task), rows in table.groupby(["model", "task"], sort=False):
+        labels = list(dict.fromkeys(rows[_RUN]))
+        first = rows[rows[_RUN] == labels[0]].set_index(_TRAINING)["value"]
+        for label in labels[1:]:
+            pairs = (rows[rows[_RUN] == label].set_index(_TRAINING)["value"] - first).dropna()
+            if (pairs.abs() > 1e-9).any():
+                apart.append(((label, model, task), _OTHER_RESULT.format(first=labels[0])))
+            elif settings[label] != settings[labels[0]]:
+                apart.append(((label, model, task), _OTHER_SETTING.format(first=labels[0])))
+    return apart
+
+
+def _setting(run: RecordedRun) -> list[str]:
+    """What trainings of a run have in common, files by their name; nothing where that was not recorded."""
+    arguments = run.record.get("arguments")
+    if not isinstance(arguments, Mapping):
+        return []
+    return [re.sub(r"[^\s'\"]*[/\\\\]", "", str(arguments.get(name))) for name in _SETTING]
 
 
 def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
@@ -253,8 +300,8 @@ def overview_of_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 def together(runs: Sequence[RecordedRun]) -> Together:
     """What several runs give together, and those on several tasks."""
-    trained = main_metrics(runs)
-    if sum("masks" in run.tables for run in runs) > 1 and (figure := quality_by_pattern(trained)) is not None:
+    kept, trained = _kept_trainings(runs), main_metrics(runs)
+    if not kept.empty and len(set(kept[_RUN])) > 1 and (figure := quality_by_pattern(trained)) is not None:
         yield "together", figure
     table = over_tasks(runs)
     if table.empty:

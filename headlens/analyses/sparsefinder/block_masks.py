@@ -48,7 +48,7 @@ def block_means(vectors: Tensor, real: Tensor, size: int) -> tuple[Tensor, Tenso
         real, vectors = functional.pad(real, (0, padding)), functional.pad(vectors, (0, 0, 0, padding))
     # Tokens of a block stand along their own axis: (batch, blocks, size) and (batch, heads, blocks, size, r).
     counted = real.view(len(real), -1, size).to(vectors.dtype)
-    blocks = vectors.unflatten(2, (-1, size))
+    blocks = vectors.reshape(*vectors.shape[:2], -1, size, vectors.shape[3])
     exact = torch.promote_types(vectors.dtype, torch.float32)
     sums, totals = (blocks * counted[:, None, :, :, None]).sum(dim=3, dtype=exact), counted.sum(dim=2, dtype=exact)
     return sums / totals.clamp(min=1)[:, None, :, None], totals > 0

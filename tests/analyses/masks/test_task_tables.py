@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from headlens.analyses.masks.report import REPORT
-from headlens.analyses.masks.task_tables import average_by_pattern, metrics_of, over_tasks, tasks_markdown, tasks_of
+from headlens.analyses.masks.study_figures import chance_text
+from headlens.analyses.masks.task_tables import (
+    average_by_pattern,
+    main_metrics,
+    metrics_of,
+    over_tasks,
+    tasks_markdown,
+    tasks_of,
+)
 from headlens.runs.reading import RecordedRun
 
 CASES = [("full", "kept", 0.0), ("full", "random", 0.01), ("full", "dropped", 0.01), ("star", "kept", 0.9)]
@@ -133,10 +141,39 @@ def test_what_does_not_count_is_told() -> None:
         for own, label in zip((one, again, other), "abc", strict=True)
     ]
     told = (
-        "8 training runs of c left out over all runs: a has the same model, task, mask and seed but a different result."
+        "8 training runs of c on sst2 left out over all runs: a has the same model, task, mask and seed but a "
+        "different result."
     )
     assert REPORT.left_out([*runs, run("rte", 0.3)]) == [told]
     assert REPORT.left_out([]) == []
+
+
+def test_a_run_on_other_data_counts_as_a_whole_or_not_at_all() -> None:
+    """Its masks are compared with its own model without one, which another run's is not."""
+
+    def of(label: str, base: float, *patterns: str, **arguments: object) -> RecordedRun:
+        made = run("sst2", base, 1)
+        rows = made.tables["masks"]
+        record = {"command": "masks", "arguments": {"data": ["x/train.tsv"], "steps": 12} | arguments}
+        return RecordedRun(Path(label), label, record, {"masks": rows[rows["pattern"].isin(patterns)]})
+
+    first, more = of("a", 0.5, "full"), of("b", 0.5, "full", "star", data=["train.tsv"])
+    assert set(main_metrics([first, more])["pattern"]) == {"full", "star"}
+    assert REPORT.left_out([first, more]) == []
+    assert [name for name, _ in REPORT.together([first, more])] == ["together"]
+    for other in (of("b", 0.6, "full", "star"), of("b", 0.5, "star", steps=60), of("b", 0.5, "star", dev_data="y")):
+        assert set(main_metrics([first, other])["pattern"]) == {"full"}
+        assert list(REPORT.together([first, other])) == [], "which is one run"
+        (told,) = REPORT.left_out([first, other])
+        assert told.startswith(f"{len(other.tables['masks'])} training run")
+        assert ("different result" in told) == (len(other.tables["masks"]) > 1)
+        assert ("on other data or with other options than those of a" in told) == (len(other.tables["masks"]) == 1)
+
+
+def test_chance_levels_of_a_task_are_not_averaged() -> None:
+    rows = pd.DataFrame({"task": "sst2", "metric": "accuracy", "chance": [0.5, 0.9, 0.9]})
+    assert "has 0.500 to 0.900 (accuracy of sst2)" in chance_text(rows)
+    assert "has 0.900 (accuracy of sst2)" in chance_text(rows[1:])
 
 
 def test_of_one_seed_nothing_is_paired_by_seed() -> None:
@@ -167,9 +204,10 @@ def test_markdown_names_what_is_masked() -> None:
 
 def test_runs_on_one_task_are_drawn_together() -> None:
     """Of what both have the first run counts, once."""
-    one, two = run("sst2", 0.5), run("sst2", 0.6)
+    one, two = run("sst2", 0.5), run("sst2", 0.5)
     other = two.tables["masks"].replace({"pattern": {"star": "window:3"}})
-    two = RecordedRun(two.folder, "sst2", two.record, {"masks": other})
+    other.loc[other["pattern"] == "window:3", ["value", "ci_low", "ci_high"]] += 0.1
+    two = RecordedRun(two.folder, "other", two.record, {"masks": other})
     ((name, figure),) = REPORT.together([one, two])
     assert name == "together"
     assert isinstance(figure, Figure)
