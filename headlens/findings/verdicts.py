@@ -15,6 +15,7 @@ import pandas as pd
 from headlens.errors import counted
 from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
 from headlens.pages.page_tables import Cell, number_cell
+from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.statistics.non_inferiority import (
     LEVEL,
@@ -144,6 +145,15 @@ def has_no_verdicts(rows: pd.DataFrame) -> bool:
         rows: at least one; tables of older versions have no such column.
     """
     return "verdict" in rows and bool(rows["verdict"].isna().all())
+
+
+def within_guesses(rows: pd.DataFrame) -> bool:
+    """Whether the intervals of all rows reach down to what guessing gives, as far as that is known; not of losses."""
+    if "chance" not in rows or "metric" not in rows or set(rows["metric"]) & LOWER_IS_BETTER:
+        return False
+    chance, low = float_column(rows, "chance"), float_column(rows, VALUES[1])
+    known = np.isfinite(chance) & np.isfinite(low)
+    return bool(known.any() and (low <= chance)[known].all())
 
 
 def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> pd.DataFrame:

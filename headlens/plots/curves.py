@@ -151,15 +151,16 @@ def draw_rims(axes: Axes) -> None:
             axes.plot(*place, markersize=size, zorder=order, **look)
 
 
-def level_name(name: str, rows: pd.DataFrame) -> str:
-    """Returns what legends call the level of models, with the answer that one of them gives to (nearly) all examples.
+def level_name(name: str, rows: pd.DataFrame, *, guesses: bool = False) -> str:
+    """Returns what legends call the level of models, with why it says little: one answer of them, or no skill.
 
     Args:
         name: of the level.
         rows: of the models, see `answer_shares`.
+        guesses: whether they are not shown to be better than guessing.
     """
-    same = next(filter(None, map(same_answer_text, answer_shares(rows))), "")
-    return f"{name}: {same}" if same else name
+    told = next(filter(None, (silence_text(share, guesses=guesses) for share in answer_shares(rows))), "")
+    return f"{name}: {told}" if told else name
 
 
 def unpruned_title(name: str, share: float, *, guesses: bool = False) -> str:

@@ -16,7 +16,7 @@ from headlens.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, T
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without the diagonal")}
+WAYS = {"kept": (BLUE, "the mask as it is"), "dropped": (VERMILION, "without the diagonal")}
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 # A mask of a sweep of train-dam: the run, and λ.
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")

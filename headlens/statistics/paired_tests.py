@@ -27,8 +27,8 @@ Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 # A metric of records (examples, k) under every weighting (replicates, examples): (replicates,).
 Statistic = Callable[[Floats, Floats], Floats]
-# Of records (examples, k), what decides how an example counts: (examples, c).
-Deciding = Callable[[Floats], Floats]
+# Of records of a system and of the baseline, (examples, k) each, which examples count differently: (examples,).
+Changed = Callable[[Floats, Floats], npt.NDArray[np.bool_]]
 # Of records (examples, k), 1 for examples that are right and 0 for others: (examples,).
 Right = Callable[[Floats], Floats]
 
@@ -67,8 +67,8 @@ class Comparison:
     independent ones; McNemar's test is then by clusters.
 
     With a margin, it is also tested whether the loss is below it: exactly where intervals are score intervals, else by
-    the bootstrap, and not at all where fewer than `FEW_CHANGES` examples (or clusters) change, of which the bootstrap
-    shows too little.
+    the bootstrap, and not at all where fewer than `FEW_CHANGES` examples (or clusters) change, or no resample differs
+    from another, of which the bootstrap shows too little.
 
     Args:
         baseline: records of the baseline, (examples, k).
@@ -76,7 +76,7 @@ class Comparison:
         draws: bootstrap draws of the examples.
         right: whether examples are right; given if the metric is the share of examples that are right.
         margin: the smallest loss that matters; None tests no margin.
-        deciding: what decides how an example counts, by which it changes or not; None for all of its record.
+        changed: which examples count differently in the metric; None for those whose records differ.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Comparison:
         draws: Draws,
         right: Right | None = None,
         margin: Margin | None = None,
-        deciding: Deciding | None = None,
+        changed: Changed | None = None,
     ) -> None:
         self._records, self._statistic, self._draws, self._right = baseline, statistic, draws, right
-        self._margin, self._deciding = margin, deciding or (lambda records: records)
+        self._margin, self._changed = margin, changed or (lambda ours, theirs: (ours != theirs).any(axis=1))
         self._check(baseline)
         self.value = value_of(baseline, statistic)
         self._scored = right is not None and draws.clusters is None
@@ -132,12 +132,13 @@ class Comparison:
         """`p_margin` and `n_to_decide` of any other metric, by its bootstrap replicates."""
         if self._margin is None or not np.isfinite(replicates).any():
             return math.nan, math.nan
-        moved = (self._deciding(records) != self._deciding(self._records)).any(axis=1)
+        moved = self._changed(records, self._records)
         clusters = self._draws.clusters
         changes = int(moved.sum()) if clusters is None else len(np.unique(clusters[moved]))
-        if changes < FEW_CHANGES:
+        if changes < FEW_CHANGES or np.nanmin(replicates) == np.nanmax(replicates):
             # Of what changes nothing here, nobody can say how many examples it would take until it does.
-            return math.nan, about(len(records) * FEW_CHANGES / changes) if changes else math.nan
+            known = 0 < changes < FEW_CHANGES
+            return math.nan, about(len(records) * FEW_CHANGES / changes) if known else math.nan
         sign = 1.0 if self._margin.lower_is_better else -1.0
         deviation = float(np.nanstd(replicates)) * math.sqrt(len(records))
         number = examples_to_decide(sign * delta, deviation, self._margin)
@@ -209,6 +210,35 @@ def _sign_flip(differences: npt.NDArray[Any]) -> float:
         chances = longer
     sums = np.abs(np.arange(len(chances)) - len(chances) // 2)
     return min(1.0, float(chances[sums >= abs(differences.sum())].sum()))
+
+
+def out_of_order(ours: npt.ArrayLike, theirs: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Which examples have other places: as few as possible, so that two scorings order all others alike.
+
+    They are those outside of a longest part of the examples that is in the same order in both, with the same ties.
+
+    Args:
+        ours: scores of the examples, (n,).
+        theirs: the same of the other system.
+    """
+    pairs, which, sizes = np.unique(
+        np.stack([theirs, np.negative(ours)], axis=1), axis=0, return_inverse=True, return_counts=True
+    )
+    # Of examples with the same score of theirs ours falls: at most one of these groups is in a part that rises.
+    score = -pairs[:, 1]
+    longest, before = sizes.copy(), np.full(len(pairs), -1)
+    for place in range(1, len(pairs)):
+        below = np.where(score[:place] < score[place], longest[:place], 0)
+        best = int(below.argmax())
+        if below[best]:
+            longest[place] += below[best]
+            before[place] = best
+    kept = np.zeros(len(pairs), bool)
+    place = int(longest.argmax()) if len(pairs) else -1
+    while place >= 0:
+        kept[place] = True
+        place = int(before[place])
+    return ~kept[which.ravel()]
 
 
 def changed_sides(system: npt.ArrayLike, baseline: npt.ArrayLike) -> tuple[int, int]:

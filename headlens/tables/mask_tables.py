@@ -19,7 +19,9 @@ _PATTERN = word(
 )
 _LAYERS = word("layers", "In which layers the mask holds, such as `6-11`; `all` for all.")
 _SEED = number("seed", "Seed of the training, of new weights and of random positions.")
-_DIAGONAL = truth("diagonal", "Whether a token may look at itself.")
+_DIAGONAL = truth(
+    "diagonal", "Whether a token may look at itself: not where the diagonal was dropped, or a mask has none."
+)
 _CONTROL = word(
     "control",
     "What becomes of the diagonal: `kept`; `dropped`, masked too; `random`, as many other positions masked instead.",

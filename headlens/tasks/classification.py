@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
@@ -15,6 +16,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means
+from headlens.statistics.paired_tests import out_of_order
 from headlens.tasks.examples import TaskExample, TextExample, texts_of
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns, require_output
@@ -164,6 +166,12 @@ class CorrelationTask(Task):
         gold, predicted = records.T
         correlation = weighted_means.pearson if metric == "pearson" else weighted_means.weighted_spearman
         return correlation(gold, predicted, weights)
+
+    def changed(self, records: Floats, baseline: Floats, metric: str) -> npt.NDArray[np.bool_]:
+        """Returns which examples count differently: for Spearman's correlation those that have other places, (n,)."""
+        if metric != "spearman":
+            return super().changed(records, baseline, metric)
+        return out_of_order(records[:, 1], baseline[:, 1])
 
     def chance(
         self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None

@@ -294,5 +294,5 @@ def paired_comparison(
     """
     is_share = task.right(baseline, metric) is not None
     right = cast("Right", partial(task.right, metric=metric)) if is_share else None
-    deciding = partial(task.deciding, metric=metric)
-    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right, margin, deciding)
+    changed = partial(task.changed, metric=metric)
+    return Comparison(baseline, partial(task.replicates, metric=metric), draws, right, margin, changed)

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headlens.errors import ModelError, OptionError
 from headlens.statistics import weighted_means
+from headlens.statistics.paired_tests import out_of_order
 from headlens.tasks.examples import Question, TaskExample
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output, text_number
@@ -197,6 +199,13 @@ class QuestionAnswering(Task):
     def right(self, records: Floats, metric: str) -> Floats | None:
         """Returns 1 for every question with an exact match, else 0, (n,); None unless `metric` is `exact`."""
         return self._scores(records, metric) if metric == "exact" else None
+
+    def changed(self, records: Floats, baseline: Floats, metric: str) -> npt.NDArray[np.bool_]:
+        """Returns which questions have another score, or for the best threshold another place, (n,)."""
+        if not metric.startswith("best"):
+            return np.asarray(self._scores(records, metric) != self._scores(baseline, metric))
+        ours, theirs = (np.stack(_answer_scores(each, metric)) for each in (records, baseline))
+        return np.asarray((ours != theirs).any(axis=0) | out_of_order(records[:, 4], baseline[:, 4]))
 
     def _scores(self, records: Floats, metric: str) -> Floats:
         """Returns the exact match or F1 of every question, (n,).

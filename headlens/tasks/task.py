@@ -179,15 +179,17 @@ class Task(ABC):
     def right(self, records: Floats, metric: str) -> Floats | None:
         """Returns 1 for right examples and 0 for others, (n,), where the metric is their share; else None."""
 
-    def deciding(self, records: Floats, metric: str) -> Floats:
-        """Returns what decides how an example counts in a metric, (n, c).
+    def changed(self, records: Floats, baseline: Floats, metric: str) -> npt.NDArray[np.bool_]:
+        """Returns which examples count differently in a metric by two sets of records, (n, k) each: (n,).
 
-        By default all columns, without those that only losses and thresholds read unless the metric is a loss.
+        By default those of which any column differs, without columns that only losses and thresholds read unless the
+        metric is a loss.
         """
         if (right := self.right(records, metric)) is not None:
-            return right[:, None]
+            return np.asarray(right != self.right(baseline, metric))
         left_out = _BESIDE if metric in LOWER_IS_BETTER else _BESIDE | _READ_BY_LOSSES
-        return records[:, [name not in left_out for name in self.columns]]
+        columns = [name not in left_out for name in self.columns]
+        return np.asarray((records[:, columns] != baseline[:, columns]).any(axis=1))
 
     def answer_share(self, records: Floats, metric: str | None = None) -> float:
         """Returns the share of the examples that get the most frequent answer of a model.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -28,6 +29,11 @@ WORDS, CHARACTERS = 4, 6  # longest n-grams of BLEU and chrF
 _BLEU_NGRAMS = tuple(f"bleu_{part}_{n + 1}" for part in ("match", "total") for n in range(WORDS))
 BLEU_COLUMNS = (*_BLEU_NGRAMS, "written_words", "reference_words")
 CHRF_COLUMNS = tuple(f"chrf_{part}_{n + 1}" for n in range(CHARACTERS) for part in ("written", "reference", "match"))
+# The columns of records that a metric reads.
+_COUNTED = {
+    "bleu": slice(len(BLEU_COLUMNS)),
+    "chrf": slice(len(BLEU_COLUMNS), len(BLEU_COLUMNS) + len(CHRF_COLUMNS)),
+}
 BETA = 2.0  # chrF weighs recall so many times as much as precision
 _OF_LANGUAGE: dict[str, BleuTokenizer] = {
     **dict.fromkeys(("zh", "zho", "chi", "cmn", "yue"), "zh"),
@@ -267,8 +273,13 @@ class Translation(TranslationTask):
         Returns:
             0 to 100, (replicates,); 0 for a weighting that counts no example.
         """
-        counts, split = weights @ records, len(BLEU_COLUMNS)
-        return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split : split + len(CHRF_COLUMNS)])
+        counts = weights @ records[:, _COUNTED[metric]]
+        return bleu(counts) if metric == "bleu" else chrf(counts)
+
+    def changed(self, records: Floats, baseline: Floats, metric: str) -> npt.NDArray[np.bool_]:
+        """Returns of which examples the counts differ that the metric reads, (n,)."""
+        counted = _COUNTED[metric]
+        return np.asarray((records[:, counted] != baseline[:, counted]).any(axis=1))
 
 
 def _check_script(text: str) -> None:

@@ -28,6 +28,7 @@ from headlens.findings.verdicts import (
     not_apart,
     tied,
     with_family_verdicts,
+    within_guesses,
 )
 from headlens.learning.sweep import COMPARED, Baseline, compared_with
 from headlens.pages.page_tables import PageTable
@@ -387,3 +388,19 @@ def test_usual_margins_are_small_beside_what_a_model_can(
 def test_of_what_differs_between_texts_no_more_than_a_tenth_is_small(replaced: float | None, size: float) -> None:
     assert margin_of("accuracy", 0.9, replaced=replaced).size == pytest.approx(size)
     assert margin_of("accuracy", 0.9, 0.02, replaced=replaced).size == 0.02
+
+
+@pytest.mark.parametrize(
+    ("metric", "chance", "low", "guesses"),
+    [
+        ("accuracy", [0.5, 0.5], [0.5, 0.4], True),
+        ("accuracy", [0.5, 0.5], [0.51, 0.4], False),
+        ("spearman", [0.0], [-0.1], True),
+        ("loss", [0.7], [0.6], False),  # losses are tested by example
+        ("accuracy", [np.nan], [0.4], False),
+        ("accuracy", [0.9], [np.nan], False),
+    ],
+)
+def test_models_within_guesses(metric: str, chance: list[float], low: list[float], guesses: bool) -> None:
+    assert within_guesses(pd.DataFrame({"metric": metric, "chance": chance, "ci_low": low})) == guesses
+    assert not within_guesses(pd.DataFrame({"metric": [metric], "ci_low": [0.0]}))

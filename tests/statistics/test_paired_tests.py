@@ -23,6 +23,7 @@ from headlens.statistics.paired_tests import (
     holm,
     mcnemar,
     mcnemar_greater,
+    out_of_order,
     p_from,
     replicates_of,
 )
@@ -69,6 +70,27 @@ def test_mcnemar_is_that_of_statsmodels(pairs: list[tuple[int, int]]) -> None:
     else:
         assert mcnemar(ours, theirs) == 1
     assert mcnemar(ours, theirs) == mcnemar(theirs, ours)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=7))
+def test_what_is_out_of_order_is_as_little_as_can_be(scores: list[tuple[int, int]]) -> None:
+    """Against all parts of the examples: the largest in which every two are ordered, or tie, alike."""
+    ours, theirs = np.array(scores).reshape(-1, 2).T
+
+    def alike(part: tuple[int, ...]) -> bool:
+        return all(np.sign(ours[i] - ours[j]) == np.sign(theirs[i] - theirs[j]) for i, j in product(part, part))
+
+    parts = [tuple(np.flatnonzero(bits)) for bits in product((False, True), repeat=len(ours))]
+    kept = np.flatnonzero(~out_of_order(ours, theirs))
+    assert alike(tuple(kept))
+    assert len(kept) == max(len(part) for part in parts if alike(part))
+
+
+def test_one_example_that_goes_far_is_one() -> None:
+    theirs = np.arange(40.0)
+    ours = theirs.copy()
+    ours[3] = 100  # all behind it have another rank
+    assert np.flatnonzero(out_of_order(ours, theirs)).tolist() == [3]
 
 
 def test_mcnemar_by_hand() -> None:

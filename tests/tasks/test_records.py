@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from made_tasks import TASKS, example
 
 from headlens.errors import OptionError
+from headlens.statistics.bootstrap import Draws
+from headlens.statistics.non_inferiority import Margin
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.classification import ChoiceTask, CorrelationTask, SequenceClassification
+from headlens.tasks.evaluation import paired_comparison
 from headlens.tasks.language_modeling import LogitDifference
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import PreparedExample, Task
@@ -43,6 +46,51 @@ def test_weights_are_repetitions(name: str, weights: list[int], seed: int) -> No
         expected = task.value(repeated, metric=metric)
         close = pytest.approx(expected, rel=1e-12, abs=1e-8, nan_ok=True)
         assert task.value(records, np.array(weights), metric) == close
+
+
+@pytest.mark.parametrize("name", TASKS)
+@given(mixed=st.lists(st.booleans(), min_size=4, max_size=12), seed=st.integers(0, 1000))
+def test_examples_that_do_not_change_give_the_same_metric(name: str, mixed: list[bool], seed: int) -> None:
+    """Whatever the weights: nothing that counts in a metric differs for those that are not called changed."""
+    task, chosen = TASKS[name], np.array(mixed)
+    theirs, ours = (random_records(task, len(chosen), number) for number in (seed, seed + 1))
+    ours = np.where(chosen[:, None], ours, theirs)
+    if task.columns[0] == "gold":
+        ours[:, 0] = theirs[:, 0]
+    weights = np.random.default_rng(seed).integers(0, 3, (4, len(chosen))).astype(float)
+    for metric in task.metrics:
+        same = ~task.changed(ours, theirs, metric)
+        assert same[~chosen].all() or metric in ("spearman", "best_f1", "best_exact"), "where others change places"
+        if same.any():
+            values = (task.statistic(metric, rows[same], weights[:, same]) for rows in (ours, theirs))
+            np.testing.assert_allclose(*values, rtol=1e-12, atol=1e-12)
+        assert not task.changed(theirs, theirs, metric).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "column", "factor"),
+    [
+        ("similarity", "spearman", "predicted", 1.1),  # no two change places
+        ("stsb", "spearman", "predicted", 1.1),
+        ("squad2", "best_f1", "margin", 1.1),
+        ("squad", "f1", "margin", 1.1),
+        ("translation", "bleu", "chrf_match_1", 0.9),
+        ("translation", "chrf", "bleu_match_1", 0.9),
+        ("mlm", "accuracy", "nll", 1.1),
+        ("mrpc", "f1", "nll", 1.1),
+    ],
+)
+def test_what_a_metric_does_not_see_proves_nothing(name: str, metric: str, column: str, factor: float) -> None:
+    """A loss below the margin is shown by examples that change, not by numbers behind them."""
+    task = TASKS[name]
+    records = random_records(task, 40, 3)
+    other = records.copy()
+    other[:, task.columns.index(column)] *= factor
+    assert (other != records).any(axis=1).sum() > 10
+    draws = Draws.of([str(n) for n in range(40)], 200)
+    found = paired_comparison(task, metric, records, draws, Margin(0.01)).of(other)
+    assert (found.delta, found.p_value) == (0, 1)
+    assert np.isnan([found.low, found.high, found.p_margin, found.n_to_decide]).all()
 
 
 @pytest.mark.parametrize("name", TASKS)

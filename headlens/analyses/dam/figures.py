@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.attention_masks.named_masks import UNMASKED
+from headlens.findings.verdicts import within_guesses
 from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family
@@ -134,8 +135,10 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         draw_same_answers(axes, x, rows_of_mask)
     trained = others["run"] == UNMASKED
     before, after = others[~trained], others[trained]
-    draw_level(axes, before, level_name("before training, no mask", before), colour=_BEFORE)
-    draw_level(axes, after, level_name("trained without a mask", after))
+    draw_level(
+        axes, before, level_name("before training, no mask", before, guesses=within_guesses(before)), colour=_BEFORE
+    )
+    draw_level(axes, after, level_name("trained without a mask", after, guesses=within_guesses(after)))
     axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
     draw_rims(axes)
     draw_chance(axes, float(chance[0]) if len(chance := float_column(rows, "chance")) else np.nan)

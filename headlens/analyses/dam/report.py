@@ -13,6 +13,7 @@ from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import read_errors
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
+    gives_one_answer,
     known_verdicts,
     one_answer_after,
     one_answer_text,
@@ -197,6 +198,8 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
     """
     sentences, known = [], known_verdicts(sweep)
     tests, compared = known["metric"].value_counts(), known.to_dict("index")
+    unmasked = sweep[sweep["run"].isin(list(_WHEN))].to_dict("records") if len(sweep) else []
+    constant = bool(unmasked) and all(map(gives_one_answer, unmasked))
     for place, row in sweep.to_dict("index").items():
         share = float(row["sparsity_texts"])
         one_answer = one_answer_after(row)
@@ -204,7 +207,7 @@ def dam_sentences(sweep: pd.DataFrame) -> list[str]:
             masked = f"{share:.1%} of text positions masked ({row['run']})"
             text = taken_away_text(compared[place], masked, int(tests[row["metric"]]), "masks")
             sentences.append(f"{row['model']}: {text}")
-        elif one_answer and np.isfinite(float(row.get("delta", np.nan))):
+        elif gives_one_answer(row) and np.isfinite(float(row.get("delta", np.nan))) and constant:
             text = one_answer_text(str(row["metric"]), int(row["n"]), "evaluation examples", "masked positions")
             sentences.append(f"{row['model']}, {row['run']}: with and without the mask {text}")
         elif np.isfinite(share):

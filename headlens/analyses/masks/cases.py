@@ -121,6 +121,11 @@ class MaskCase:
         return Controlled(source) if self.diagonal == "dropped" else Controlled(source, "random", self.seed)
 
     @property
+    def keeps_diagonal(self) -> bool:
+        """Whether some token may look at itself, as it may not under random keys alone, or where that was learned."""
+        return self.diagonal != "dropped" and (isinstance(self.mask, LearnedDegrees) or self.has_diagonal)
+
+    @property
     def has_diagonal(self) -> bool:
         """Whether its pattern or file lets some token look at itself, as random keys alone do not.
 

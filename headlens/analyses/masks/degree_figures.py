@@ -58,7 +58,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
 
     Every combination of degrees is a point: its colour tells how many neighbours to each side, its form how many
     tokens are global, and an open one has random keys. Learned degrees are joined by a line, from weak penalties to
-    strong ones, and so are adaptive spans. A panel per model, task, metric and range of layers, masks with the diagonal
+    strong ones, and so are adaptive spans. A panel per model, task, metric and range of layers, masks as they are
     alone.
 
     Args:

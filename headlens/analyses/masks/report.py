@@ -280,8 +280,8 @@ CAPTIONS = {
         "What models achieve under masks",
         "Models that were trained and measured under each mask, against the share of positions of the texts that it "
         "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
-        "pattern with and without the diagonal; a coloured line joins the masks learned in one sweep of train-dam, "
-        f"labelled with λ; the dashed line is without a mask. {FRAMED}",
+        "pattern as it is, which may have no diagonal, and without the diagonal; a coloured line joins the masks "
+        f"learned in one sweep of train-dam, labelled with λ; the dashed line is without a mask. {FRAMED}",
     ),
     "diagonal": Caption(
         "Effect of the diagonal",
@@ -291,7 +291,7 @@ CAPTIONS = {
     ),
     "layers": Caption(
         "What models achieve under masks, by layers",
-        "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
+        "Models that were trained and measured under each mask, as it is, in each range of layers, with 95 % "
         "intervals: of the examples for one seed, of the means for several. The dashed line is without a mask. "
         f"Graphs have the same number of edges in every text. {FRAMED}",
     ),

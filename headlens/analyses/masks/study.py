@@ -426,6 +426,6 @@ def _key(case: MaskCase) -> Record:
     return {
         "pattern": str(case.mask),
         "layers": case.layers or "all",
-        "diagonal": case.diagonal != "dropped",
+        "diagonal": case.keeps_diagonal,
         "seed": case.seed,
     }

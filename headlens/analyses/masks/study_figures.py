@@ -18,6 +18,7 @@ from headlens.attention_masks.named_masks import (
     ZeroedScores,
     parse_named_mask,
 )
+from headlens.findings.verdicts import within_guesses
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family
@@ -35,6 +36,7 @@ from headlens.plots.curves import (
     lowest_value,
     no_shorter_than_margin,
     range_text,
+    silence_text,
 )
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
@@ -42,7 +44,7 @@ from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
-from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
+from headlens.tables.same_answers import NEARLY_ALL, answer_shares
 from headlens.tasks.task_options import CHOICES, LENGTH_TELLS, NO_UPPER_END, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
@@ -349,7 +351,7 @@ def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chanc
 
 
 def _one_answer_lines(unmasked: pd.DataFrame) -> list[str]:
-    """Which models without a mask give one answer to (nearly) all examples, with their tasks where there are several.
+    """Which models without a mask give (nearly) one answer or only guess, with their tasks where there are several.
 
     Args:
         unmasked: see `means`.
@@ -357,7 +359,8 @@ def _one_answer_lines(unmasked: pd.DataFrame) -> list[str]:
     rows = unmasked.drop_duplicates(BLOCK[:2])
     several, named = len(set(rows["model"])) > 1, dict[str, list[str]]()
     for share, row in zip(answer_shares(rows), rows.to_dict("records"), strict=True):
-        named.setdefault(same_answer_text(share), []).append(f"{row['model']}, " * several + str(row["task"]))
+        told = silence_text(share, guesses=within_guesses(pd.DataFrame([row])))
+        named.setdefault(told, []).append(f"{row['model']}, " * several + str(row["task"]))
     return [f"no mask: {same}" + f" ({'; '.join(names)})" * (len(rows) > 1) for same, names in named.items() if same]
 
 
@@ -410,7 +413,7 @@ def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
 def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     """The metric of every mask, one below the other, a point for each range of layers; a panel per model and task.
 
-    Masks are those with the diagonal. The dashed line is the model without a mask, the band its interval.
+    Masks are as they are, nothing dropped. The dashed line is the model without a mask, the band its interval.
 
     Args:
         masks: rows of `masks.csv`.

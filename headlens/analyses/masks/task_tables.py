@@ -161,9 +161,9 @@ def _not_comparable(table: pd.DataFrame, runs: Sequence[RecordedRun]) -> list[tu
         for label in labels[1:]:
             pairs = (rows[rows[_RUN] == label].set_index(_TRAINING)["value"] - first).dropna()
             if (pairs.abs() > 1e-9).any():
-                apart.append(((label, model, task), _OTHER_RESULT.format(first=labels[0])))
+                apart.append(((str(label), str(model), str(task)), _OTHER_RESULT.format(first=labels[0])))
             elif settings[label] != settings[labels[0]]:
-                apart.append(((label, model, task), _OTHER_SETTING.format(first=labels[0])))
+                apart.append(((str(label), str(model), str(task)), _OTHER_SETTING.format(first=labels[0])))
     return apart
 
 

@@ -52,8 +52,11 @@ def probe_records(scores: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _not_better(other: Mapping[str, Any]) -> str:
-    return "significantly worse" if other["delta_high"] < 0 else "not significantly better"
+def _not_better(other: Mapping[str, Any], baseline: str) -> str:
+    """How a probe that is not shown to be better than a baseline compares with it."""
+    if pd.isna(other["delta_low"]):
+        return f"not tested, on so few sentences, whether better than {baseline}"
+    return f"{'significantly worse' if other['delta_high'] < 0 else 'not significantly better'} than {baseline}"
 
 
 def _offset(row: Mapping[Any, Any]) -> str:
@@ -74,7 +77,7 @@ def probe_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         both = pd.DataFrame({"weight": pd.concat([weights[name] for name in DIRECTIONS])})
         scale = centred_scale("weight in the probe", both, "weight", DIVERGING)
         title = "Weights of the attention probe" + "".join(
-            f"\n{model}: {_not_better(other)} than {other['method']}{_offset(other)}"
+            f"\n{model}: {_not_better(other, other['method'] + _offset(other))}"
             for model, _, other, _ in _compared(tables)
             if not other["delta_low"] > 0
         )
@@ -100,7 +103,7 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         baseline = f"{other['method']}{_offset(other)}"
         sentences = probe.get("sentences", math.nan)  # older runs lack it
         of = "" if math.isnan(sentences) else f" of {counted(int(sentences), 'held-out sentence')}"
-        unclear = "" if other["delta_low"] > 0 else f"{_not_better(other)} than {baseline}: "
+        unclear = "" if other["delta_low"] > 0 else f"{_not_better(other, baseline)}: "
         findings.append(
             f"{model}: {unclear}the attention of all heads together finds the governor of {share} % of "
             f"{probe['words']:.0f} words{of} (difference from {baseline}: {gain} percentage points)."
@@ -108,7 +111,7 @@ def probe_findings(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         even = next((row for row in others if row["method"] == UNIFORM), None)
         if even is not None and even is not other and not even["delta_low"] > 0:
             difference = value_text(*(100 * even[name] for name in DIFFERENCE[:3]), digits=1)
-            findings[-1] += f" It is {_not_better(even)} than the same probe on uniform attention ({difference})."
+            findings[-1] += f" It is {_not_better(even, 'the same probe on uniform attention')} ({difference})."
     return [*findings, *_embedded_findings(tables.get("probe", pd.DataFrame(columns=["model", "method"])))]
 
 

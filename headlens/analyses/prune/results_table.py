@@ -353,7 +353,8 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             staying = f"{counted(count, 'head')} {'stays' if count == 1 else 'stay'}" if count else "no head stays"
             staying += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
             text = f"{model}: with λ = {float(row['penalty']):g} {staying}: {_measured_text(row.to_dict(), unpruned)}"
-            if count < heads and gives_one_answer(row.to_dict()):
+            constant = [row.to_dict(), *unpruned.to_dict("records")]
+            if count < heads and len(unpruned) and all(map(gives_one_answer, constant)):
                 text = f"{model}: with λ = {float(row['penalty']):g} {staying}: "
                 text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")
                 sentences.append(text)

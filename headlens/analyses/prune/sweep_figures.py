@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.prune import sweep_runs
+from headlens.findings.verdicts import within_guesses
 from headlens.heads import STACKS
 from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
@@ -86,7 +87,8 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     single = len(sets) == 1
     levels = [s.unpruned[s.unpruned["init"] == TRAINED] for s in sets]
     titles = [
-        unpruned_title(s.title, next(iter(answer_shares(rows)), np.nan)) for s, rows in zip(sets, levels, strict=True)
+        unpruned_title(s.title, next(iter(answer_shares(rows)), np.nan), guesses=within_guesses(rows))
+        for s, rows in zip(sets, levels, strict=True)
     ]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))

@@ -199,6 +199,18 @@ def test_masks_under_which_a_model_gives_one_answer_say_so(verdict: str | None) 
         assert all(text.endswith(" It gives the same answer to all examples.") for text in told)
 
 
+@pytest.mark.parametrize(("whole", "share"), [(False, 0.997), (True, 0.95), (False, 0.6)])
+def test_one_answer_is_that_of_both_or_of_the_mask_alone(whole: bool, share: float) -> None:
+    """A model without skill has no verdicts; what it answers under a mask says nothing of it without one."""
+    rows = sweep().assign(verdict=None, p_margin=np.nan, margin=0.01, p_holm=np.nan, n_to_decide=np.nan, n=50)
+    shares = {"same_answer": [whole, share == 1, share == 1], "answer_share": [1.0 if whole else 0.997, share, share]}
+    told = dam_sentences(rows.assign(**shares))
+    assert not any("with and without the mask" in text for text in told)
+    assert dam_sentences(rows.assign(same_answer=[False, True, True], answer_share=[0.997, 1, 1]))[1].endswith(
+        " It gives the same answer to all examples."
+    )
+
+
 def test_masks_that_close_all_or_nothing_say_so() -> None:
     """Positions that nobody learned, such as the first and last token of the structured form, tell nothing."""
     table = positions().assign(kept=[0.0] * 8 + [1.0] * 8 + [0.5] * 8 + [0.0] * 8)

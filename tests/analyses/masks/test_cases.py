@@ -77,6 +77,14 @@ def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
     assert MaskCase(mask, "dropped").has_diagonal == has
 
 
+def test_which_let_tokens_look_at_themselves() -> None:
+    """As tables say it: also where a pattern has no diagonal, and not where there is none to drop."""
+    kept = {words: [MaskCase(named(words)[0], how).keeps_diagonal for how in ("kept", "dropped")] for words in
+            ("full", "random:2", "window:0", "zero:random:2", "degrees:mu=1,kinds=global")}  # fmt: skip
+    assert [words for words, (as_it_is, _) in kept.items() if not as_it_is] == ["random:2", "zero:random:2"]
+    assert not any(dropped for _, dropped in kept.values())
+
+
 def test_cases_have_files_of_their_own() -> None:
     """Whatever of their words cannot stand in a file's name."""
     layers, patterns = (

@@ -71,7 +71,9 @@ def test_titles_give_the_chance_level() -> None:
     for rows, level in ((both.assign(chance=known), "0.5 to 0.531"), (masks().assign(chance=0.5), "0.5")):
         figure = quality_by_layers(rows)
         assert figure is not None
-        assert figure.get_suptitle().endswith(f"; chance level {level})")
+        first, second, third = figure.get_suptitle().splitlines()
+        assert second.endswith(f"; chance level {level})"), first
+        assert third.startswith("no mask: not shown to be better than guessing")
     figure = quality_by_layers(both)
     assert figure is not None
     assert figure.get_suptitle().endswith("(95 % intervals)")

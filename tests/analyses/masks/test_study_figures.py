@@ -77,7 +77,7 @@ def test_deltas_are_paired_by_seed() -> None:
     assert means(alone)[["delta", "delta_low", "delta_high"]].iloc[3].tolist() == [0.2, 0.1, 0.4], "that of examples"
     assert "| 0.800 [0.400, 0.990] | 0.200 [0.100, 0.400] | 45.5 |" in study_markdown(alone)
     assert (
-        f"| masked, % | masked in texts, % | with the diagonal | {less} | masked in texts, % | without the diagonal | "
+        f"| masked, % | masked in texts, % | the mask as it is | {less} | masked in texts, % | without the diagonal | "
         f"{less} |" in (study_markdown(alone))
     )
 
@@ -99,7 +99,7 @@ def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
     assert len(figure.axes) == 3
     for axes in figure.axes:
         points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"}
-        assert points["with the diagonal"] == [[45.0, pytest.approx(0.8)]]
+        assert points["the mask as it is"] == [[45.0, pytest.approx(0.8)]]
         assert points["without the diagonal"] == [[45.5, pytest.approx(0.9)]]
         levels = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
         assert levels == [0.5]

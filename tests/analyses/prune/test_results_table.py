@@ -145,10 +145,13 @@ def test_the_most_heads_that_are_not_needed_are_told() -> None:
 )  # fmt: skip
 def test_a_pruned_model_with_one_answer_is_told(verdict: str | None, end: str) -> None:
     """Read as "costs nothing" a constant model's unchanged metric would mislead."""
-    (sentence,) = gate_sentences(
-        swept(2, 0, verdict).assign(ci_low=np.nan, ci_high=np.nan, same_answer=[verdict is None, True])
-    )
+    rows = swept(2, 0, verdict).assign(ci_low=np.nan, ci_high=np.nan, same_answer=[verdict is None, True])
+    (sentence,) = gate_sentences(rows)
     assert sentence.endswith(end)
+    # Of a model without skill that has answers, the one answer after pruning is no constant of its own.
+    (sentence,) = gate_sentences(rows.assign(verdict=None, same_answer=[False, True], answer_share=[0.6, 1.0]))
+    assert "so that nothing can be measured" not in sentence
+    assert sentence.endswith("n = 50. It gives the same answer to all examples.")
 
 
 def test_p_values_beside_verdicts_are_those_they_rest_on() -> None:
