@@ -283,7 +283,8 @@ def _long_sentences(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     if counts.windowed:
         notes.append(
             f"{counted(counts.windowed, 'sentence')} {longer} {were(counts.windowed)} cut into windows. Each window "
-            "counts as a sentence; relations between windows are lost."
+            "counts as a sentence; those of one text are not independent of each other, so that intervals may be too "
+            "narrow, and relations between windows are lost."
         )
     if counts.words_too_long:
         words = counts.words_too_long

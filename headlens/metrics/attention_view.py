@@ -588,12 +588,17 @@ def _received(weights: Tensor, queries: Tokens) -> Tensor:
 
 def projected_norms(vectors: Tensor, gram: Tensor) -> Tensor:
     """Norms of vectors (batch, heads, length, d) after a projection with this Gram matrix (heads, d, d)."""
-    batch, n_heads, length, _ = vectors.shape
-    # One product per head: of (batch, heads) torch would copy the matrices for every sentence.
-    rows = vectors.detach().to(gram.dtype).transpose(1, 2).flatten(0, 1).transpose(0, 1)
+    vectors = vectors.detach().to(gram.dtype)
+    if vectors.device.type == "cpu":
+        # By sentence: of all at once torch copies the matrices for each of them, which takes longer than the products,
+        # and one product for all sentences rounds differently from batch to batch.
+        projected = torch.empty_like(vectors, memory_format=torch.contiguous_format)
+        for sentence, out in zip(vectors, projected, strict=True):
+            torch.bmm(sentence, gram, out=out)
+    else:
+        projected = torch.matmul(vectors, gram)
     # Rounding can leave a vector that comes out as zero slightly below.
-    norms = torch.bmm(rows, gram).mul_(rows).sum(-1).clamp_(min=0).sqrt_()
-    return norms.view(n_heads, batch, length).transpose(0, 1)
+    return projected.mul_(vectors).sum(-1).clamp_(min=0).sqrt_()
 
 
 class SpecialKeys(NamedTuple):

@@ -32,6 +32,7 @@ MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
 _RAW = ("raw", "raw_low", "raw_high")
 _REMAINDER = ("remainder", "remainder_low", "remainder_high")
+_FEW = " in these few examples, which have no intervals and tell little of others"
 OPPOSED = (
     "Positive shares of a layer that add up to more than 1 are those of heads that others work against: a share may be "
     "large because little is left of the layer."
@@ -67,8 +68,15 @@ def shares_title(*parts: pd.DataFrame) -> str:
 
 def _above(*parts: pd.DataFrame) -> str:
     """What `largest_shares` asks of a head: the interval decides where there is one."""
-    tested = any(np.isfinite(float_column(rows, "raw_low")).any() for rows in parts)
-    return f"share and raw are {'significantly ' * tested}above 0"
+    shares, raws = (any(_tested(rows, name) for rows in parts) for name in ("ci_low", "raw_low"))
+    if raws and not shares:
+        return "share is above 0 and raw significantly so"
+    return f"share and raw are {'significantly ' * shares}above 0"
+
+
+def _tested(rows: pd.DataFrame, name: str) -> bool:
+    """Whether some of the heads have an interval; without any, there are too few examples."""
+    return bool(np.isfinite(float_column(rows, name)).any())
 
 
 def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -76,16 +84,14 @@ def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
 
     Left out are heads of layers that do not serve the target as a whole, and heads whose share or `raw` is not above 0,
     or has an interval that is not: a share is a mean of ratios, which also is above 0 where head and layer work against
-    the target.
+    the target. Where some have intervals, those without, of layers that cancel in most examples, are left out as well.
     """
     shares, raw, *lows = (float_column(rows, name) for name in ("relevance", "raw", "ci_low", "raw_low"))
     serves = np.isin(layer_signs(rows).astype(str), (SERVES, UNSIGNED))
     rows = rows.assign(relevance=shares, raw=raw, even=even_shares(rows), positive=positive_sums(rows))
-    return (
-        rows[serves & (shares > 0) & ~(raw <= 0) & ~(lows[0] <= 0) & ~(lows[1] <= 0)]
-        .sort_values("relevance", ascending=False, kind="stable")
-        .head(most)
-    )
+    for low, name in zip(lows, ("ci_low", "raw_low"), strict=True):
+        serves &= (low > 0) | (not _tested(rows, name))
+    return rows[serves & (shares > 0) & ~(raw <= 0)].sort_values("relevance", ascending=False, kind="stable").head(most)
 
 
 def largest_heads(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
@@ -191,10 +197,12 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     findings = [note for note in run.notes if note.startswith(NO_PREDICTION)]
     for part in by_model_and_stack(rows):
         sentences = []
+        few = not any(_tested(part.rows, name) for name in ("ci_low", "raw_low"))
         ordered = largest_heads(part.rows, len(part.rows))
         for row in ordered.head(1).to_dict("records"):
             near = not_apart(_magnitudes(ordered), 0, _RAW)
             most = "is among the heads that contribute most" if near else "contributes most"
+            most += _FEW * few
             does = by_sign([row["raw"]], above=most, below=f"{most}, against the output")
             does += " in magnitude" * (rule in UNSIGNED_RULES)
             value = value_text(*(float(row[name]) for name in _RAW))
@@ -207,6 +215,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
             near = not_apart(ordered, 0, ("relevance", *_BOUNDS))
             largest = "one of the largest positive shares" if near else "the largest positive share"
+            largest += f"{_FEW}," * few
             sentences.append(
                 f"{head_name(row)} has {largest} of its layer's relevance, among heads whose {_above(ordered)}: "
                 f"{value}{tied(1, near=near)}; an equal share is {number_text(row['even'])}, all positive shares of "

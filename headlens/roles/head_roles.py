@@ -236,8 +236,7 @@ def _with_enough_windows(
     verb = "is" if summary.sentences == 1 else "are"
     note = (
         f"There {verb} {counted(summary.sentences, 'sentence')}, fewer than the {thresholds.min_sentences} that roles "
-        f"need: windows have at most {longest} tokens, so that there are enough. They are not independent of each "
-        "other, as sentences of several texts are: intervals may be too narrow."
+        f"need: windows have at most {longest} tokens, so that there are enough."
     )
     return replace(reader, encoder=replace(reader.encoder, max_length=longest)), [note]
 

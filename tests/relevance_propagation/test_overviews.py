@@ -77,9 +77,29 @@ def test_a_share_whose_interval_holds_0_is_not_listed() -> None:
     tables = shares([0.1, 0.6, 0.3, 0.3, 0.3, 0.4])
     own = tables["relevance"]["rule"] == "epsilon"
     tables["relevance"].loc[own, "raw"] = [0.1, 0.6, 0.3, 0.3, 0.3, 0.4]
-    tables["relevance"][["ci_low", "ci_high"]] = np.nan
+    tables["relevance"][["ci_low", "ci_high"]] = (0.05, 0.5)
     tables["relevance"].loc[own & (tables["relevance"]["relevance"] == 0.6), ["ci_low", "ci_high"]] = (-0.34, 1.0)
     assert "encoder.0.1" not in column(top_heads([run(tables)]), "head")
+
+
+def test_shares_without_an_interval_do_not_lead_those_that_have_one() -> None:
+    """A layer whose heads cancel in most examples has shares of few, which may be anything."""
+    rows = bounded(shares([0.2, 0.5, 0.3, 1.9, 0.3, 0.4])["relevance"], [0.3] * 6, 0.2)
+    rows.loc[rows["layer"] == 1, ["ci_low", "ci_high"]] = np.nan
+    assert column(top_heads([run({"relevance": rows})]), "head") == ["encoder.0.1", "encoder.0.2", "encoder.0.0"]
+    none = rows.assign(ci_low=np.nan, ci_high=np.nan)
+    assert column(top_heads([run({"relevance": none})]), "head")[0] == "encoder.1.0"
+    assert "of heads whose share is above 0 and raw significantly so (" in top_heads([run({"relevance": none})]).title
+
+
+def test_few_examples_are_said_to_be_few() -> None:
+    rows = bounded(shares([0.2, 0.5, 0.3, 0.3, 0.3, 0.4])["relevance"], [0.3, 0.9, 0.3, 0.3, 0.3, 0.3], np.nan)
+    (told,) = relevance_findings(run({"relevance": rows}))
+    few = "in these few examples, which have no intervals and tell little of others"
+    assert f"encoder.0.1 contributes most {few} (rule epsilon)" in told
+    assert f"has the largest positive share {few}, of its layer's relevance" in told
+    (told,) = relevance_findings(run({"relevance": bounded(rows, [0.3, 0.9, 0.3, 0.3, 0.3, 0.3], 0.1)}))
+    assert few not in told
 
 
 def test_no_head_is_listed_whose_contribution_contradicts_its_share() -> None:

@@ -21,7 +21,7 @@ from headlens.models.loading import LoadedModel
 from headlens.replay.direct_path import Receiver
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.non_inferiority import NOT_NEEDED, Margin
+from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED, Margin
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
@@ -200,6 +200,11 @@ def ablation_table(
     }
     rows = with_verdicts(rows.assign(**common), tested)
     rows.loc[len(records.heads) :, ["p_value", "p_holm", "p_margin", "p_margin_holm", "verdict"]] = np.nan
+    if mode == "keep-only":
+        # Of a layer with one head nothing was taken out, which shows nothing of heads that it does not have.
+        whole = rows.groupby(["stack", "layer"])["head"].transform("size") == 1
+        rows.loc[whole, ["p_margin", "p_margin_holm", "n_to_decide"]] = np.nan
+        rows.loc[whole, "verdict"] = NOT_DECIDED
     # What restores an answer is not what is needed for it.
     vain = mode == "denoise" or task.constant(records.intact, metric) or skill_of(task, records.intact, labels).lacking
     table = HeadTable(without_verdicts(rows) if vain else rows)

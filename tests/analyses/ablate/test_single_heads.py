@@ -214,6 +214,24 @@ def test_heads_without_weights_are_not_needed_whatever_the_examples(records: Hea
     assert not others
 
 
+def test_the_only_head_of_a_layer_shows_nothing_of_others() -> None:
+    """Kept alone it is the whole model, however many examples there are."""
+    right = np.stack([np.ones(4000), np.ones(4000), np.zeros(4000)], axis=1)
+    wrong = right.copy()
+    wrong[: len(wrong) // 2, 1] = 0
+    heads = [Head("encoder", 0, 0), Head("encoder", 1, 0), Head("encoder", 1, 1)]
+    records = HeadRecords(heads, len(right), 3)
+    right[::4, 0] = right[::4, 1] = 0
+    wrong[::4, 0] = 0
+    records.put(range(len(right)), np.stack([right, right, wrong, right]))
+    draws = Draws.of([f"e{n}" for n in range(len(right))], 10)
+    verdicts = {
+        m: ablation_table(SST2, "accuracy", m, records, draws)["verdict"].tolist() for m in ("zero", "keep-only")
+    }
+    assert verdicts["zero"] == ["not needed", "needed", "not needed"]
+    assert verdicts["keep-only"] == ["not decided", "needed", "not needed"]
+
+
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"])
 def test_heads_without_weights_are_found(name: str) -> None:
     model = build(name, 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -101,6 +102,11 @@ def test_the_finding_names_the_better_baseline() -> None:
     assert told[:10] not in REPORT.findings(recorded())[0]
     worse = unclear.assign(delta=-0.1, delta_low=-0.2, delta_high=-0.05)
     assert "It is significantly worse than the same probe on uniform" in REPORT.findings(recorded(probe=worse))[0]
+    untested = unclear.assign(delta_low=np.nan, delta_high=np.nan)
+    (told,) = REPORT.findings(recorded(probe=untested))
+    assert "significantly" not in told
+    assert told.startswith("m: not tested, on so few sentences, whether better than best offset (-1): the attention")
+    assert "It is not tested, on so few sentences, whether better than the same probe on uniform attention" in told
     better = SCORES.assign(uas=SCORES["uas"].where(SCORES["method"] != UNIFORM, 0.27))
     assert "(difference from uniform attention: 51.0" in REPORT.findings(recorded(probe=better))[0]
     for method in (PROBE, [RIGHT_BRANCHING, BEST_OFFSET, UNIFORM]):
