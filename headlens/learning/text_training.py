@@ -196,7 +196,7 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
                 follows += float((next_logits(outputs).argmax(dim=-1) == inputs[objectives.NEXT]).sum())
                 rows += len(labels)
         mean = loss / units
-        metrics = {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
+        metrics = {"loss": mean, "perplexity": math.exp(mean) if mean < 700 else math.inf, "accuracy": right / units}
         return metrics | ({"next_sentence": follows / rows} if rows else {})
 
     return evaluate

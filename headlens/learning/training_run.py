@@ -212,14 +212,20 @@ def chance_notes(evaluations: Sequence[Mapping[str, float]], loss: float) -> lis
         evaluations: with the `loss` of each.
         loss: that of predicting by frequency; NaN if it is not known.
     """
-    lowest = min(evaluation["loss"] for evaluation in evaluations)
-    if not lowest > loss:
+    losses = [evaluation["loss"] for evaluation in evaluations]
+    if not (lowest := min(losses)) > loss:
         return []
+    # Nobody who has learned nothing yet is that sure: predicting all tokens alike costs the logarithm of their number.
+    diverged = lowest > 5 * loss or (len(losses) > 1 and losses[-1] > losses[0])
+    advice = (
+        "it rises, or is far above what knowing nothing costs: give a lower --learning-rate"
+        if diverged
+        else "train it further, with more --epochs or --steps or a higher --learning-rate (weights that begin at "
+        "random take about 1e-3), or hold out more"
+    )
     return [
         f"The held-out loss of the model ({number_text(lowest)}) is above that of predicting by the "
-        f"frequencies in what was held out ({number_text(loss)}; of little text, this is lower than of more): train it "
-        "further, with more --epochs or --steps or a higher --learning-rate (weights that begin at random take about "
-        "1e-3), or hold out more."
+        f"frequencies in what was held out ({number_text(loss)}; of little text, this is lower than of more): {advice}."
     ]
 
 

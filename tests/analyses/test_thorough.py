@@ -26,10 +26,10 @@ def test_sparsefinder_tries_few_parameters_unless_they_are_named() -> None:
     request = asked("sparsefinder")
     assert tried(request) == SHORT
     assert set(SHORT["windows"]) <= set(full["windows"])
-    assert (request.tried_few, request.examples, request.corpus_options.limit) == (True, EXAMPLES, SENTENCES)
+    assert (request.examples, request.corpus_options.limit) == (EXAMPLES, SENTENCES)
     request = asked("sparsefinder", thorough=True)
     assert tried(request) == {name: full[name] for name in SHORT}
-    assert (request.tried_few, request.examples, request.corpus_options.limit) == (False, None, None)
+    assert (request.examples, request.corpus_options.limit) == (None, None)
 
 
 @pytest.mark.parametrize("name", SHORT)

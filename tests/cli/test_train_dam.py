@@ -95,7 +95,10 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     written = Path("run/results.md").read_text(encoding="utf-8")
     assert written.endswith("".join(f"- {escaped(note)}\n" for note in record["notes"]))
     assert any("is still between 0.1 and 0.9" in note for note in record["notes"])
-    assert "No text to learn from has more than 14 tokens" in " ".join(done.out.split())
+    shown = " ".join(done.out.split())
+    assert "No text to learn from has more than 14 tokens" in shown
+    assert ("under λ = 0 nothing decides them" in shown) == ("penalty-0" in RUNS)
+    assert ("would let those settle that some text has" in shown) == ("penalty-0" in RUNS)
     if thorough:
         assert {path.stem for path in Path("run/figures").glob("*.png")} == figures(*RUNS)
         assert headlens("report", "run").code == 0

@@ -100,8 +100,10 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
     longest = opened.training_set.longest
     if longest < dam.mask.longest:
-        beyond = "positions beyond that are decided by the penalty alone."
-        notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
+        beyond = "positions beyond that are decided by the penalty alone"
+        if any(penalty == 0 for penalty in request.lambdas):
+            beyond += "; under λ = 0 nothing decides them: P stays at 1/2, and they are masked by rounding"
+        notes.append(f"No text to learn from has more than {longest} tokens: {beyond}.")
     if not tables:
         return notes
     for name, rows in tables["sparsity"].dropna(subset=["head"]).groupby("mask", sort=False):
@@ -111,10 +113,12 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
                 f"{name}: everything is masked in {closed} of {counted(len(rows), 'head')}, so the output of "
                 f"{these} is meaningless. Give a smaller penalty, or fewer updates."
             )
-    last = {row["run"]: row["undecided"] for row in tables["log"].to_dict("records")}
+    last = {row["run"]: row for row in tables["log"].to_dict("records")}
+    settle = "more updates or a larger --law mask-learning-rate would let the mask settle"
+    learned = "more updates or a larger --law mask-learning-rate would let those settle that some text has"
     return notes + [
-        f"{run}: P of {undecided:.0%} of the mask parameters is still between 0.1 and 0.9; more "
-        "updates or a larger --law mask-learning-rate would let the mask settle."
-        for run, undecided in last.items()
-        if undecided > _UNDECIDED
+        f"{run}: P of {row['undecided']:.0%} of the mask parameters is still between 0.1 and 0.9; "
+        f"{learned if row['penalty'] == 0 and longest < dam.mask.longest else settle}."
+        for run, row in last.items()
+        if row["undecided"] > _UNDECIDED
     ]

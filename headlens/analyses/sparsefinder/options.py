@@ -27,12 +27,12 @@ SHORT: dict[str, Any] = {
     "groups": (2, 8, 20),
     "points": 2,
 }
-FEW_NOTE = (
-    "What was not named was tried in few sizes, on a part of the bundled data: curves are coarse, and the best of a "
-    "method may be missed. Intervals, where there are any, are wide, and over sentences or examples for the points "
-    "tried alone: a finer grid (--thorough tries all sizes of the paper on all data) can move the area of a method by "
-    "more than its interval."
+_FEW_SIZES = (
+    "Of what was not named ({names}) few sizes were tried: curves are coarse, and the best of a method may be missed. "
+    "Intervals are over sentences or examples, for the points tried alone: a finer grid (--thorough tries all sizes of "
+    "the paper) can move the area of a method by more than its interval."
 )
+_FEW_DATA = "Of the bundled data a part was read, so that intervals are wide; --thorough reads all."
 _CLUSTERS = 8  # that parts of speech are counted in, where nothing is said
 
 
@@ -328,11 +328,18 @@ class SparsefinderRequest(Checked):
         if self.attention is not None and parse_normalizer(self.attention) is None:
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
 
-    @property
-    def tried_few(self) -> bool:
-        """Whether anything is only tried in part, as nothing was said of it."""
+    def few_notes(self, *, bundled: bool) -> list[str]:
+        """What is only tried in part, as nothing was said of it.
+
+        Args:
+            bundled: whether the examples of the task are a part of the bundled ones.
+        """
+        if self.thorough:
+            return []
         tried = vars(self.grid) | vars(self.metric)
-        return not self.thorough and any(tried[name] == few for name, few in SHORT.items())
+        names = [name for name, few in SHORT.items() if tried[name] == few]
+        of_data = bundled or (self.corpus == DEMO and self.corpus_options.limit == SENTENCES)
+        return [_FEW_SIZES.format(names=", ".join(names))] * bool(names) + [_FEW_DATA] * of_data
 
     @property
     def coarse_grid(self) -> bool:

@@ -136,9 +136,9 @@ def areas(
 
     Returns:
         Rows of areas.csv without model and stack. `share` is 0 for the ends alone, such as random graphs have, and 1
-        for `GOLD`, whose graphs are those of attention itself; it is NaN where these are the same. The 95 %
-        intervals are NaN without samples and where all samples give the same, and `at_90` is for methods without a
-        point that is as sparse.
+        for `GOLD`, whose graphs are those of attention itself; it is NaN where these are the same, or by samples may
+        be. The 95 % intervals are NaN without samples and where all samples give the same, and `at_90` is for methods
+        without a point that is as sparse.
     """
     replicates = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
     dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
@@ -155,6 +155,9 @@ def areas(
         measured[str(method)] = area(*curve_points, ends), sampled, at_90, len(rows)
     gold, sampled_gold, *_ = measured.get(GOLD, (np.array(np.nan), np.full(len(replicates), np.nan), np.nan, 0))
     possible, sampled_possible = _gain(gold, by_chance), _gain(sampled_gold, sampled_chance)
+    least, _ = percentile_interval((sampled_gold - sampled_chance)[:, None])
+    if (least <= 0).any():  # shares of a difference that may be nothing, or have the other sign
+        possible, sampled_possible = np.array(np.nan), np.full(len(replicates), np.nan)
     table = []
     for method, (own_area, sampled, at_90, count) in measured.items():
         share, shares = (own_area - by_chance) / possible, (sampled - sampled_chance) / sampled_possible

@@ -13,7 +13,7 @@ import pandas as pd
 
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
-from headlens.analyses.sparsefinder.options import FEW_NOTE, SparsefinderRequest
+from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
 from headlens.analyses.sparsefinder.pareto_points import SparsitySweep, key_of
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
@@ -95,7 +95,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         dev = held_out.name if request.dev else None
-        notes += [FEW_NOTE] * request.tried_few
+        notes += request.few_notes(bundled=few is not None and opened is not None and opened[0].name == "paraphrase")
         notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
         notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None
@@ -268,8 +268,9 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
     for quality, rows in areas[areas["quality"] != "recall"].groupby("quality", sort=False):
         if rows["share"].isna().all():
             notes.append(
-                f"Without any predicted pair the model has nearly the same {quality} as with all of them, so the "
-                "normalised area cannot be computed. The values themselves are in metrics.csv."
+                f"Without any predicted pair the model is not shown to have another {quality} than with all of them: "
+                "there is no normalised area, which would be a share of that difference. The values themselves are in "
+                "metrics.csv."
             )
     if "examples" not in tables:
         notes.append(

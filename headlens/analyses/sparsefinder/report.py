@@ -101,7 +101,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "The area under the convex hull of each method's points, the full graph and the empty graph, against sparsity, "
         "for recall and for the task's metric. The normalised area says how far a method gets from "
         "chance (0) to entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and "
-        "for a metric over the task's examples. Methods whose points all are denser than 0.9 have no number there."
+        "for a metric over the task's examples; the hull takes the best points, which chance alone can bring above 1. "
+        "Methods whose points all are denser than 0.9 have no number there."
     )
     tables = [page_table("How well attention is predicted", records, about)] if records else []
     tasks = [

@@ -120,6 +120,20 @@ def test_intervals_of_a_metric_whose_ends_are_sampled_too() -> None:
         assert found.loc[method, "share_ci_low"] < found.loc[method, "share"] < found.loc[method, "share_ci_high"]
 
 
+def test_shares_of_a_difference_that_may_be_nothing_are_not_given() -> None:
+    """Of few examples without one pair the model may do as well as with all: shares of that are anything, also 2.5."""
+    points = pd.DataFrame({"method": [GOLD, "bucket"], "sparsity": [0.2, 0.6], "accuracy": [0.78, 0.79]})
+    draw = np.random.default_rng(0)
+    for error, known in ((0.1, False), (0.005, True)):
+        noise = draw.normal(0, error, (200, 3))
+        samples = np.stack([0.78 + noise[:, :2], np.broadcast_to(points["sparsity"], (200, 2))], axis=-1)
+        found = areas(
+            points, "accuracy", (0.78, 0.70), samples=samples, sampled_ends=(0.78 + noise[:, 0], 0.7 + noise[:, 2])
+        )
+        assert found["share"].notna().all() == known
+        assert found["area"].notna().all()
+
+
 def test_of_attention_that_is_all_but_dense_nothing_is_possible() -> None:
     drawn = pd.DataFrame({"method": [GOLD, "random"], "recall": [1.0, 0.5], "sparsity": [0.002, 0.5]})
     found = areas(drawn).set_index("method")

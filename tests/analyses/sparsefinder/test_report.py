@@ -23,7 +23,7 @@ from headlens.analyses.sparsefinder.figures import (
     sparsefinder_figures,
 )
 from headlens.analyses.sparsefinder.fitting import fit_site
-from headlens.analyses.sparsefinder.options import FEW_NOTE, FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import REPORT, method_areas, sparsefinder_findings, task_tables
@@ -345,7 +345,6 @@ def test_methods_in_order() -> None:
 
 def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
     request = commands()["sparsefinder"].request({})
-    assert request.tried_few
     table = pd.DataFrame({"method": ["entmax", "window", "routing"], "area": [0.9, 0.6, 0.7], "share": 0.2})
     table = table.assign(quality="recall", model="m", stack="all", ci_low=np.nan, ci_high=np.nan)
     assert request.coarse_grid
@@ -355,7 +354,23 @@ def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
     assert ". Of the few points tried, best predicted by clusters as in Routing (area under" in told
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, record={}))
     assert ". Best predicted by clusters as in Routing" in told
-    assert "can move the area of a method by more than its interval" in FEW_NOTE
+
+
+def test_what_was_tried_in_part_is_named() -> None:
+    def notes(bundled: bool = False, **values: Any) -> list[str]:
+        given: list[str] = commands()["sparsefinder"].request(values).few_notes(bundled=bundled)
+        return given
+
+    sizes, data = notes()
+    assert sizes.startswith("Of what was not named (windows, thresholds, groups, points) few sizes were tried: ")
+    assert "can move the area of a method by more than its interval" in sizes
+    assert data.startswith("Of the bundled data a part was read")
+    (sizes,) = notes(corpus="own.conllu", windows=(3,), groups=(4,))
+    assert "(thresholds, points)" in sizes
+    named = {"windows": (3,), "groups": (4,), "thresholds": (1.0,), "points": 4}
+    assert notes(corpus="own.conllu", **named) == []
+    assert notes(corpus="own.conllu", bundled=True, **named) == [data]
+    assert notes(thorough=True) == []
 
 
 @pytest.mark.parametrize(("count", "words"), [(1, " from 1 point"), (2, " from 2 points"), (3, ""), (np.nan, "")])

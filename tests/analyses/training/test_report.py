@@ -118,6 +118,10 @@ def test_a_loss_above_that_of_predicting_by_frequency_has_a_note_of_its_own() ->
     assert note.startswith("The held-out loss of the model (8.866) is above that of predicting by the frequencies ")
     assert "(4.936; of little text, this is lower than of more): train it further, with more --epochs" in note
     assert "significant" not in note, "nothing was tested"
+    assert "a higher --learning-rate (weights" in note
+    for diverged in ([{"loss": 97_443.0}], [{"loss": 6.0}, {"loss": 5.9}, {"loss": 8.0}]):
+        (note,) = chance_notes(diverged, 4.7)
+        assert note.endswith("give a lower --learning-rate.")
     assert chance_notes(evaluations, 8.9) == chance_notes(evaluations, float("nan")) == []
 
 
