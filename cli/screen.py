@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _PIPE = 140  # columns: the widest table
+_APART = 300.0  # seconds between lines of a log on work that takes long
 
 
 class Forecast:
@@ -103,15 +104,18 @@ class Screen(Reporter):
         name = TextColumn("{task.description}", markup=False)
         columns = (name, BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        # A pipe or a log file gets no bars.
-        hidden = not self.err.is_terminal
+        # A pipe or a log file gets no bars, but a line from time to time.
+        hidden, told = not self.err.is_terminal, time.monotonic()
         with Progress(*columns, *times, console=self.err, transient=True, disable=hidden) as bar:
             task = bar.add_task(visible_text(text, ""), total=total)
 
             def advance(steps: int) -> None:
-                nonlocal done
+                nonlocal done, told
                 done += steps
                 bar.advance(task, steps)
+                if hidden and time.monotonic() - told > _APART and total:
+                    told = time.monotonic()
+                    self.remark(f"{text}: {done:,} of {total:,}")
                 if (seconds := forecast.seconds(steps)) is not None and seconds > LONG:
                     self.remark(
                         f"{text}: {bound} {duration(seconds)}, estimated from the first {done:,} of {total:,}{order}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headlens_cli.screen import Forecast, bounds
+from headlens_cli.screen import Forecast, Screen, bounds
 
 
 class Clock:
@@ -64,3 +64,24 @@ def test_millions_of_steps_need_no_list_of_them() -> None:
 def test_an_interval_that_is_not_there_is_said_to_be_none() -> None:
     assert bounds({"ci_low": float("nan"), "ci_high": float("nan")}, 2) == "no interval"
     assert bounds({"ci_low": -0.1, "ci_high": 0.25}, 2) == "-0.10 to 0.25"
+
+
+def test_a_log_gets_a_line_from_time_to_time(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bars are for terminals; what takes hours is seen to go on, and what is done at once says nothing."""
+    now = [0.0]
+    monkeypatch.setattr("headlens_cli.screen.time.monotonic", lambda: now[0])
+    screen = Screen(json=False, quiet=False)
+    with screen.progress("training (updates)", 1000) as advance:
+        for _ in range(8):
+            now[0] += 100.0
+            advance(50)
+    shown = capsys.readouterr().err.splitlines()
+    assert [line for line in shown if "estimated" not in line] == [
+        "training (updates): 200 of 1,000",
+        "training (updates): 400 of 1,000",
+    ]
+    with screen.progress("reading", 3) as advance:
+        advance(3)
+    assert not capsys.readouterr().err
