@@ -40,12 +40,22 @@ def escaped(text: str) -> str:
 
 def escaped_latex(text: str) -> str:
     """Escapes text so that LaTeX shows it as it stands; signs of negative numbers become minus signs."""
-    return _MINUS.sub("−", visible_text(text).replace("->", "→")).translate(_LATEX)
+    return typeset(visible_text(text)).translate(_LATEX)
+
+
+def typeset(text: str) -> str:
+    """Returns text with arrows and with the minus signs of negative numbers, as print has them."""
+    return _MINUS.sub("−", text.replace("->", "→"))
 
 
 def slug(title: str) -> str:
     """Returns a title as a file name and a label: small letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "table"
+
+
+def shown_of(most: int, shown: int) -> str:
+    """Returns how many rows a table has that shows at most so many of each model: `at most 10 of each, 8 in all`."""
+    return f"at most {most} of each, {shown} in all"
 
 
 def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:

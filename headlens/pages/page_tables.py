@@ -1,4 +1,4 @@
-"""Tables, which write themselves to the page, the console, LaTeX and Markdown: cells as text, and their sort keys."""
+"""Tables, which write themselves to the page, the console and Markdown: cells as text, and their sort keys."""
 
 from __future__ import annotations
 
@@ -21,21 +21,17 @@ from headlens.pages.formatting import (
     difference_text,
     digits_of,
     escaped,
-    escaped_latex,
     markdown_lines,
     number_text,
-    slug,
 )
 from headlens.visible_text import visible_text
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
-_NARROW = 6  # columns that are seen at once
+NARROW = 6  # columns that are seen at once
 OPEN_ROWS = 400  # longer tables are shown when they are asked for
 # `<-8` and `>8` stand before and behind the offsets
 _ORDERED = re.compile(r"([<>]?)([-+]?\d+(?:\.\d+)?)")
 _END = re.compile(r"_(ci_)?(low|high)$")  # of an interval
-# What the sentence about a table says of its pictures of intervals, which a table of a paper lacks.
-_PICTURED = re.compile(r" \((?:dot|tick)\b[^)]*\)")
 
 
 class Interval(NamedTuple):
@@ -80,6 +76,7 @@ class PageTable:
         remark: what it does not show.
         is_open: whether it can be seen before it is asked for.
         same: names and cells of columns that were left out because they are the same in every row.
+        name: what the table is, where its title says what was found, too: its file is named after it.
     """
 
     title: str
@@ -89,6 +86,7 @@ class PageTable:
     remark: str = ""
     is_open: bool = True
     same: tuple[tuple[str, Cell], ...] = ()
+    name: str = ""
 
     def narrowed(self) -> PageTable:
         """Returns the table without the columns that are the same in every row, which go to `same`, where it is wide.
@@ -97,7 +95,7 @@ class PageTable:
         """
         columns = list(zip(*self.rows, strict=True))
         alike = {n for n, cells in enumerate(columns) if len({*cells}) == 1 and cells[0].text and not cells[0].interval}
-        if len(self.rows) < 2 or len(columns) <= _NARROW or len(alike) == len(columns):
+        if len(self.rows) < 2 or len(columns) <= NARROW or len(alike) == len(columns):
             return self
         rows = tuple(tuple(cell for n, cell in enumerate(row) if n not in alike) for row in self.rows)
         left = tuple(column for n, column in enumerate(self.columns) if n not in alike)
@@ -112,26 +110,6 @@ class PageTable:
         for row in self.rows:
             table.add_row(*(Text(visible_text(cell.text, "")) for cell in row))
         return table
-
-    def latex(self) -> str:
-        r"""Returns the table with its caption for a paper, for `\input`; it needs the package booktabs."""
-        caption = f"{escaped_latex(self.title)}. {escaped_latex(_PICTURED.sub('', self.about))}"
-        lines = [
-            "% needs \\usepackage{booktabs}",
-            "\\begin{table}",
-            "\\centering",
-            f"\\caption{{{caption}}}".replace(". }", ".}"),
-            f"\\label{{tab:{slug(self.title)}}}",
-            f"\\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in self.columns)}}}",
-            "\\toprule",
-            " & ".join(escaped_latex(column.name) for column in self.columns) + r" \\",
-            "\\midrule",
-            *(" & ".join(escaped_latex(cell.text) for cell in row) + r" \\" for row in self.rows),
-            "\\bottomrule",
-            "\\end{tabular}",
-            "\\end{table}",
-        ]
-        return "\n".join(lines) + "\n"
 
     def markdown(self) -> str:
         """Returns the lines of the table in Markdown, in which names and cells are plain text."""
@@ -169,7 +147,11 @@ def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFram
 
 
 def page_table(
-    title: str, records: Sequence[Mapping[str, Any]], about: str = "", compared: Sequence[str] = ()
+    title: str,
+    records: Sequence[Mapping[str, Any]],
+    about: str = "",
+    compared: Sequence[str] = (),
+    name: str = "",
 ) -> PageTable:
     """Returns a short table of a page, from records that have the same keys; a value may be a `Cell`.
 
@@ -177,11 +159,11 @@ def page_table(
     asks for, or that of all columns that are `compared` with each other.
     """
     values = _filled(records)
-    together = _same_digits([cell for name in compared for cell in values.get(name, ())])
-    for name in compared:
-        if name in values:
-            values[name], together = together[: len(records)], together[len(records) :]
-    return _table(title, values, about=about)
+    together = _same_digits([cell for column in compared for cell in values.get(column, ())])
+    for column in compared:
+        if column in values:
+            values[column], together = together[: len(records)], together[len(records) :]
+    return replace(_table(title, values, about=about), name=name)
 
 
 def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cells: int = MOST_CELLS) -> PageTable:

@@ -15,15 +15,16 @@ if TYPE_CHECKING:
 
 DPI = 200
 FORMATS = ("png", "svg", "pdf")
-_REPEATABLE: dict[Any, Any] = {"svg.hashsalt": "headlens", "pdf.fonttype": 42}
+TRUE_TYPE: dict[Any, Any] = {"pdf.fonttype": 42, "ps.fonttype": 42}  # some publishers refuse Type 3
+_REPEATABLE: dict[Any, Any] = {"svg.hashsalt": "headlens", **TRUE_TYPE}
 # Metadata without dates, which would differ from time to time.
 _METADATA: dict[str, dict[str, str | None]] = {
     "png": {},
     "svg": {"Date": None, "Creator": "headlens"},
     "pdf": {"CreationDate": None, "Creator": "headlens", "Producer": None},
 }
-# Matplotlib reads the salt of SVG ids, and whether margins are cut off, from its global settings only
-_SETTINGS = threading.Lock()
+# Matplotlib reads fonts, the salt of SVG ids, and whether margins are cut off, from its global settings only
+SETTINGS = threading.RLock()
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -62,7 +63,7 @@ def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("pn
     paths = []
     for name in [name for name in FORMATS if name in formats]:
         path = Path(f"{stem}.{name}")
-        with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context(_REPEATABLE):
+        with atomic_path(path) as temporary, SETTINGS, mpl.rc_context(_REPEATABLE):
             figure.savefig(temporary, format=name, dpi=DPI if name == "png" else None, metadata=_METADATA[name])
         paths.append(path)
     return paths

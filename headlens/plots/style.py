@@ -114,9 +114,10 @@ def in_column() -> bool:
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
     """Makes a white figure of that many inches on the Agg canvas; `layout` as matplotlib knows it (`constrained`)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), facecolor="white", layout=layout)  # type: ignore[arg-type]
+    from headlens.plots.embedded_fonts import EmbeddedFontFigure  # noqa: PLC0415 - imports matplotlib
+
+    figure = EmbeddedFontFigure(figsize=(width, height), facecolor="white", layout=layout)  # type: ignore[arg-type]
     FigureCanvasAgg(figure)
     return figure
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.findings.verdicts import not_apart, tied
-from headlens.pages.formatting import by_sign, number_text, value_text
+from headlens.pages.formatting import by_sign, number_text, shown_of, value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -53,12 +53,14 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     top = ((run, rule, row) for run, rule, rows in largest for row in rows.to_dict("records"))
     records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
-        f"The {MOST} largest positive shares of a layer's relevance in every model and stack, of layers that serve the "
-        "target and of heads whose share and `raw` are above 0, significantly so where there is an interval: that does "
+        "The largest positive shares of a layer's relevance in every model and stack "
+        f"({shown_of(MOST, len(records))}), of layers that serve the target and of heads whose share and `raw` are "
+        "above 0, significantly so where there is an interval: that does "
         f"not hold 0. Shares have 95 % bootstrap intervals (dot, line; from {number_text(low)} to {number_text(end)}) "
         f"against the equal share 1 / heads (tick). A layer may contribute next to nothing. {OPPOSED}"
     )
-    return page_table(shares_title(*(rows for *_, rows in largest)), records, about)
+    title = shares_title(*(rows for *_, rows in largest))
+    return page_table(title, records, about, name="Largest positive shares of their layer")
 
 
 def shares_title(*parts: pd.DataFrame) -> str:
@@ -125,8 +127,9 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
         for row in largest_heads(part.rows).to_dict("records")
     ]
     about = (
-        f"The {MOST} heads of every model and stack that contribute most to the output, whatever their layer: `raw` in "
-        "units of the output, negative against it, and its magnitude as a share of the summed magnitudes of the heads "
+        "The heads of every model and stack that contribute most to the output, whatever their layer "
+        f"({shown_of(MOST, len(records))}): `raw` in units of the output, negative against it, and its magnitude as a "
+        "share of the summed magnitudes of the heads "
         "of its stack. The sign of `share of its layer` differs from that of `raw` where the layer works against the "
         "target, and may do so elsewhere, as a share is a mean of ratios."
     )

@@ -19,6 +19,7 @@ from headlens.analyses.report.page import RunSection, overviews, render
 from headlens.analyses.report.registry import report_of_run
 from headlens.errors import InputError
 from headlens.heads import Head
+from headlens.pages.latex_tables import latex_table
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import read_recorded
 
@@ -39,7 +40,7 @@ def shown(folder: Path) -> Any:
     assert Elements(html).open == []
     html.encode()
     for table in overviews([found]):
-        text = table.latex()
+        text = latex_table(table)
         assert text.count("{") - text.count("\\{") == text.count("}") - text.count("\\}")
         text.encode()
         table.console()

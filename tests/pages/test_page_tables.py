@@ -5,9 +5,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headlens.pages.formatting import compared_texts, digits_of, escaped_latex, number_text, slug
+from headlens.pages.formatting import compared_texts, digits_of, escaped_latex, number_text
 from headlens.pages.page_tables import (
     Cell,
     Interval,
@@ -342,38 +339,6 @@ def test_no_command_of_anybody_else(text: str) -> None:
                  r"\textbar{}", "$-$", r"$\rightarrow$", r"\&", r"\%", r"\$", r"\#", r"\_", r"\{", r"\}"):  # fmt: skip
         found = found.replace(ours, "")
     assert not set(found) & set("\\&%$#_{}~^")
-
-
-def test_a_table_of_a_paper() -> None:
-    records = [{"head": "encoder.0.1", "change": -0.25, "n": 3}, {"head": "a_b", "change": 0.5, "n": 12}]
-    table = page_table("Heads needed", records, "All of 50 % (dot, line; tick: none).")
-    assert table.latex().splitlines() == [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        r"\caption{Heads needed. All of 50 \%.}",
-        r"\label{tab:heads-needed}",
-        r"\begin{tabular}{lrr}",
-        r"\toprule",
-        r"head & change & n \\",
-        r"\midrule",
-        r"encoder.0.1 & $-$0.250 & 3 \\",
-        r"a\_b & 0.500 & 12 \\",
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    assert slug("Best head, of every relation!") == "best-head-of-every-relation"
-    assert slug("?") == "table"
-
-
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (apt-get install texlive-latex-base)")
-def test_latex_reads_it(tmp_path: Path) -> None:
-    table = page_table("A_b & c", [{"x": "50 % ↑ ~^|<>{}", "y": -1.5}], "λ = 3.").latex()
-    document = "\\documentclass{article}\\usepackage[utf8]{inputenc}\\usepackage{booktabs}\\begin{document}"
-    (tmp_path / "a.tex").write_text(f"{document}\n{table}\\end{{document}}\n", encoding="utf-8")
-    done = subprocess.run(["pdflatex", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
 
 
 @pytest.mark.parametrize(

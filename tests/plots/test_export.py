@@ -1,4 +1,5 @@
 import concurrent.futures
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from PIL import Image
 from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.errors import OptionError, OutputError
 from headlens.plots.export import write_figure
+from headlens.plots.style import new_figure
 
 
 def simple() -> Figure:
@@ -45,6 +47,22 @@ def test_a_pdf_has_letters_and_the_same_bytes(tmp_path: Path) -> None:
     assert content == second[0].read_bytes()
     assert b"/TrueType" in content or b"/CIDFontType2" in content
     assert b"/Type3" not in content
+
+
+@pytest.mark.parametrize("ending", ["pdf", "ps", "eps"])
+@pytest.mark.parametrize("user", [3, 42])
+def test_a_figure_that_a_user_writes_has_true_type_letters(ending: str, user: int, tmp_path: Path) -> None:
+    """And the settings of matplotlib stay the user's, for figures of others, too."""
+    figure, settings = new_figure(2, 1), {"pdf.fonttype": user, "ps.fonttype": user}
+    figure.subplots().set_title("Words")
+    with mpl.rc_context(settings):  # type: ignore[arg-type]
+        figure.savefig(tmp_path / f"a.{ending}")
+        pickle.loads(pickle.dumps(figure)).savefig(tmp_path / f"b.{ending}")
+        with_words().savefig(tmp_path / f"other.{ending}")
+        assert [mpl.rcParams[name] for name in settings] == [user, user]
+    contents = [(tmp_path / f"{name}.{ending}").read_bytes() for name in ("a", "b", "other")]
+    type_3 = [b"/Type3" in content or b"/FontType 3" in content for content in contents]
+    assert type_3 == [False, False, user == 3]
 
 
 def with_words() -> Figure:

@@ -23,7 +23,7 @@ from headlens.findings.verdicts import (
     verdict_cells,
 )
 from headlens.heads import STACKS
-from headlens.pages.formatting import by_sign, value_text, without_noise
+from headlens.pages.formatting import by_sign, shown_of, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
@@ -91,25 +91,25 @@ def worsening(rows: pd.DataFrame) -> pd.Series[float]:
 
 def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
-    about = (
-        f"The {MOST} heads of every model whose removal hurts the task most, of runs with at least {FEW_EXAMPLES} "
-        "examples. Intervals of the change are paired (dot, line; tick: no change); p-values and verdicts are "
-        f"corrected for the number of heads (Holm). {VERDICTS_KEY}"
-    )
     changes = _changes(runs, most_damage, lambda mode: mode not in (KEEP_ONLY, DENOISE))
+    about = (
+        f"The heads of every model whose removal hurts the task most ({shown_of(MOST, len(changes))}), of runs with at "
+        f"least {FEW_EXAMPLES} examples. Intervals of the change are paired (dot, line; tick: no change); p-values and "
+        f"verdicts are corrected for the number of heads (Holm). {VERDICTS_KEY}"
+    )
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
-    return page_table(f"{LOSSES_TITLE}{none}", changes, about, _COMPARED)
+    return page_table(f"{LOSSES_TITLE}{none}", changes, about, _COMPARED, LOSSES_TITLE)
 
 
 def restoring_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads whose output on the original text restores most of a metric on changed texts."""
-    about = (
-        f"The {MOST} heads of every model whose output on the original text, put into the changed one, restores most "
-        f"of the task's metric, of runs with at least {FEW_EXAMPLES} examples. Intervals of the change from the metric "
-        "on the changed texts are paired; p-values are corrected for the number of heads (Holm). What restores an "
-        "answer need not be needed for it."
-    )
     changes = _changes(runs, most_restored, lambda mode: mode == DENOISE)
+    about = (
+        "The heads of every model whose output on the original text, put into the changed one, restores most "
+        f"of the task's metric ({shown_of(MOST, len(changes))}), of runs with at least {FEW_EXAMPLES} examples. "
+        "Intervals of the change from the metric on the changed texts are paired; p-values are corrected for the "
+        "number of heads (Holm). What restores an answer need not be needed for it."
+    )
     return page_table("Heads that restore most (denoising)", changes, about, _COMPARED)
 
 
@@ -172,7 +172,8 @@ def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
         for change in _changes(runs, best_alone, lambda mode: mode == KEEP_ONLY)
     ]
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
-    return page_table(f"Best head of each layer{none}", changes, about, _COMPARED)
+    title = "Best head of each layer"
+    return page_table(f"{title}{none}", changes, about, _COMPARED, title)
 
 
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, Figures
+from headlens.pages.formatting import shown_of
 from headlens.pages.head_cards import HeadSeries, HeadWords
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
@@ -164,16 +165,16 @@ def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         page_table(
             "Largest copying scores",
             copying,
-            f"The {_BEST} heads of every model with the largest copying score. Of 95 % of heads with random weights it "
-            "is no larger in magnitude than the number behind it: one head in forty is above that by chance; own token "
-            "first: how often the logit of a frequent token itself is raised the most among theirs; matching: whether "
-            "queries look for their own token.",
+            f"The heads of every model with the largest copying score ({shown_of(_BEST, len(copying))}). Of 95 % of "
+            "heads with random weights it is no larger in magnitude than the number behind it: one head in forty is "
+            "above that by chance; own token first: how often the logit of a frequent token itself is raised the most "
+            "among theirs; matching: whether queries look for their own token.",
         ),
         page_table(
             "Pairs of heads that compose most",
             pairs,
-            f"The {_BEST} pairs of every model: what of the later head reads most of what the earlier head writes, "
-            "above what random directions give.",
+            "The pairs of every model in which something of the later head reads most of what the earlier head writes "
+            f"({shown_of(_BEST, len(pairs))}), above what random directions give.",
         ),
     ]
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from headlens.errors import counted
 from headlens.pages.command_report import Caption
-from headlens.pages.formatting import share_text, value_text
+from headlens.pages.formatting import share_text, shown_of, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import head_name
@@ -141,7 +141,8 @@ def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
         for run, table in tables_of(runs, PROBES.name)
         for record in head_probe_records(table)
     ]
-    about = f"The {_BEST} heads of every probe that are farthest above both controls. {PROBE_COLUMNS}"
+    shown = shown_of(_BEST, len(records))
+    about = f"The heads of every probe that are farthest above both controls ({shown}). {PROBE_COLUMNS}"
     return page_table("Roles on prompts", records, about)
 
 

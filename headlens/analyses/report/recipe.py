@@ -16,6 +16,7 @@ from headlens.analyses.report.page import Picture, RunSection, overviews, pictur
 from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.errors import InputError, OptionError, OutputError, counted
 from headlens.pages.formatting import slug
+from headlens.pages.latex_tables import latex_table
 from headlens.pages.self_contained import LARGE_PAGE
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 from headlens.runs.folder import PAGE, RunFolder
@@ -96,11 +97,12 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         sections = _together(sections, folder, request.formats)
         titles = Counter[str]()
         for table in overviews(runs) if request.latex else ():
-            name = slug(table.title)
+            name = slug(table.name or table.title)
             titles[name] += 1
             # Of two tables with one title the second has a number.
-            with folder.file(f"{name}-{titles[name]}.tex" if titles[name] > 1 else f"{name}.tex") as path:
-                path.write_text(table.latex(), encoding="utf-8", newline="\n")
+            label = f"{name}-{titles[name]}" if titles[name] > 1 else name
+            with folder.file(f"{label}.tex") as path:
+                path.write_text(latex_table(table, request.width, label), encoding="utf-8", newline="\n")
         more = [path for path in folder.files if path not in before]
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(sections), encoding="utf-8", newline="\n")

@@ -19,6 +19,7 @@ from headlens.analyses.ablate.overviews import (
     pruned_models,
 )
 from headlens.analyses.ablate.ranking_overviews import compared_rankings, pruning_areas
+from headlens.pages.latex_tables import latex_table
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 from headlens.tables.ablation_tables import AGREEMENT_OF_RANKINGS, PRUNING_AREAS
@@ -72,6 +73,18 @@ def test_at_most_ten_heads_of_every_model_and_mode() -> None:
     table = needed_heads([run({"ablation": pd.concat(many, ignore_index=True)})])
     assert column(table, "model") == ["one"] * 10 + ["two"] * 10
     assert set(column(table, "mode")) == {"zero"}
+
+
+def test_captions_count_the_heads_and_file_names_do_not_tell_what_was_found() -> None:
+    found, none = (needed_heads([run(changes(values))]) for values in (CHANGES, [-0.1, *[0.0] * 5]))
+    assert none.title == f"{found.title} (none is significant)"
+    assert (len(found.rows), len(none.rows)) == (3, 1)
+    assert "(at most 10 of each, 3 in all)" in found.about
+    assert "(at most 10 of each, 1 in all)" in none.about
+    alone = [heads_alone([run(changes(values, "keep-only"))]) for values in (CHANGES, [0.0] * 6)]
+    assert {table.title for table in alone} == {"Best head of each layer (none is significant)"}
+    for tables, name in (([found, none], "losses-without-a-head"), (alone, "best-head-of-each-layer")):
+        assert all(f"{name}}}\n" in latex_table(table) for table in tables)
 
 
 def test_the_best_head_of_each_layer_alone() -> None:
