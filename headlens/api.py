@@ -36,7 +36,7 @@ from headlens.models.given_models import (
 )
 from headlens.models.loading import LoadedModel
 from headlens.options import DEMO, CommandOptions, Given
-from headlens.result import Result
+from headlens.result import Result, given_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -292,11 +292,11 @@ def train_dam(model: Model = DEMO, task: str = "auto", **options: Unpack[keyword
 
 
 @_documented
-def report(*runs: str | Path | Result, **options: Unpack[keywords.Report]) -> Result:
+def report(*runs: str | Path | Result | Sequence[str | Path | Result], **options: Unpack[keywords.Report]) -> Result:
     """Draws the figures of runs again from their tables, and writes one self-contained page, `report.html`.
 
     Args:
-        runs: run folders, or results; several are shown side by side.
+        runs: run folders, or results, or a list of them; several are shown side by side.
         options: those of `headlens report`.
 
     Returns:
@@ -305,10 +305,11 @@ def report(*runs: str | Path | Result, **options: Unpack[keywords.Report]) -> Re
     Raises:
         InputError: if a run cannot be read or drawn.
     """
-    folders = tuple(run.folder if isinstance(run, Result) else Path(run) for run in runs)
+    given = [one for run in runs for one in (run if isinstance(run, list | tuple) else [run])]
+    folders = tuple(given_folder(one, 'Write headlens.report("runs/a", "runs/b", out="runs/both").') for one in given)
     command = commands()["report"]
     request = command.request({"runs": folders, **_named(command, options)})
-    return Result("report", command.execute(request), parts=runs)
+    return Result("report", command.execute(request), parts=given)
 
 
 @_documented

@@ -18,16 +18,33 @@ from markupsafe import escape
 from headlens.analyses.report.registry import findings_of_run, report_of, report_of_run
 from headlens.errors import OptionError
 from headlens.files import output_errors
+from headlens.option_values import check_text, folder
 from headlens.pages.attention_page import page_of_view
 from headlens.pages.command_report import CommandReport
 from headlens.pages.self_contained import notebook_frame
-from headlens.plots.style import drawn_for
+from headlens.plots.style import WIDTHS, drawn_for
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 from headlens.visible_text import visible_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def given_folder(given: Any, advice: str) -> Path:
+    """Returns the folder of a run that is given by its name or as a result.
+
+    Raises:
+        OptionError: if it can be no folder; `advice` shows the right call.
+    """
+    if isinstance(given, Result):
+        return given.folder
+    try:
+        place = folder(given)
+        check_text("The folder", str(place), is_place=True)
+    except (ValueError, OptionError) as error:
+        raise OptionError(f"{given!r} names no folder.", advice) from error
+    return place
 
 
 class Result:
@@ -73,7 +90,8 @@ class Result:
         Raises:
             InputError: if the folder, its `run.json` or a table is missing or cannot be read.
         """
-        recorded = read_recorded(Path(folder), Path(folder).name)
+        place = given_folder(folder, 'Write headlens.Result.read("runs/mine").')
+        recorded = read_recorded(place, place.name)
         return cls(recorded.command, recorded)
 
     @cached_property
@@ -101,10 +119,15 @@ class Result:
             width: that of a page, or of one of two columns, as for `headlens report --width`.
 
         Raises:
-            OptionError: if there is no such figure, or none at all.
+            OptionError: if there is no such figure, or none at all, or no such width.
         """
         from matplotlib.figure import Figure
 
+        if width not in list(WIDTHS):
+            inches = ", ".join(f'"{known}" ({wide:g} inches)' for known, wide in WIDTHS.items())
+            raise OptionError(f"width {width!r} is unknown.", f"Choose one of {inches}.")
+        if not isinstance(name, str | None):
+            raise OptionError(f"{name!r} is no name of a figure.", f"There are {', '.join(self.figures)}.")
         report = report_of_run(self._recorded)
         with drawn_for(width):
             for known, figure in self._drawn() if width == "full" else self._draw(self._recorded):
@@ -114,7 +137,7 @@ class Result:
         columns = [str(column) for table in self.tables.values() for column in table]
         close = get_close_matches(name or "", [*self.figures, *columns], n=1)
         raise OptionError(
-            f"{self.command} has no figure {name!r}." if name else f"{self.command} has no figures.",
+            f"{self.command} has no figure {name!r}." if name is not None else f"{self.command} has no figures.",
             (f"Did you mean {close[0]}? " if close and close[0] != name else "")
             + (f"There are {names}." if names else "Look at its tables."),
         )
@@ -130,7 +153,7 @@ class Result:
         Raises:
             OutputError: if the folder holds something else, or cannot be written.
         """
-        place = Path(folder)
+        place = given_folder(folder, 'Write result.save("runs/mine").')
         if place.resolve() == self.folder.resolve():
             return place
         model = str(self._recorded.record.get("model"))

@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 import headlens
 from headlens.analyses.commands import commands
 from headlens.api import function_of
-from headlens.errors import HeadlensError, OptionError, OutputError
+from headlens.errors import HeadlensError, InputError, OptionError, OutputError
 from headlens.models.loading import LoadedModel
 from headlens.options import CommandOptions
 from headlens_cli.app import main
@@ -264,6 +264,41 @@ def test_options_are_refused_as_on_the_command_line() -> None:
         headlens.classify(similarity="some")
     with pytest.raises(OptionError, match=r"--seeds only applies when models are trained under masks"):
         headlens.masks(seeds=2)
+
+
+WRONG = [None, 3, b"x", {"a": 1}, "", "a\0b", "x" * 5000]
+
+
+@pytest.mark.parametrize("given", WRONG, ids=repr)
+def test_what_names_no_run_is_refused_with_the_right_call(given: Any, classified: headlens.Result) -> None:
+    """Wherever a run is named: no function of Python is named in place of it."""
+    for call, words in (
+        (lambda: headlens.report(given), r'headlens\.report\("runs/a", "runs/b", out="runs/both"\)'),
+        (lambda: headlens.report([given]), r'headlens\.report\("runs/a"'),
+        (lambda: headlens.Result.read(given), r'headlens\.Result\.read\("runs/mine"\)'),
+        (lambda: classified.save(given), r'result\.save\("runs/mine"\)'),
+    ):
+        with pytest.raises(OptionError, match=rf"(?s)names no folder\..*Write {words}"):
+            call()
+
+
+def test_runs_of_a_report_may_be_a_list() -> None:
+    with pytest.raises(InputError, match="^a does not exist"):
+        headlens.report(["a", "b"])
+    with pytest.raises(OptionError, match="No run was given"):
+        headlens.report([])
+
+
+@pytest.mark.parametrize("width", ["3.3in", 3.3, None, ["column"], "", {}], ids=repr)
+def test_a_width_that_there_is_not(width: Any, classified: headlens.Result) -> None:
+    with pytest.raises(OptionError, match=r"(?s)width .* is unknown\..*\"full\" \(7 inches\), \"column\" \(3.3 inches\)"):
+        classified.plot("confidence", width=width)
+
+
+@pytest.mark.parametrize("name", [3, ["confidence"], float("nan"), ""], ids=repr)
+def test_what_names_no_figure(name: Any, classified: headlens.Result) -> None:
+    with pytest.raises(OptionError, match=r"(?s)(is no name of a figure|has no figure '')\..*There are functions, "):
+        classified.plot(name)
 
 
 @pytest.mark.slow

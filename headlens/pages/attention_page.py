@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from headlens.errors import OptionError, counted
+from headlens.heads import STACKS
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.pages.self_contained import LARGE_PAGE, notebook_frame, script_data, self_contained_page, template_part
 from headlens.visible_text import visible_text
@@ -123,9 +125,16 @@ def attention_page(
 
     Raises:
         OptionError: if the shape is none of these or does not fit the tokens, a weight is below 0, above 1 or NaN, or
-            there is no such token.
+            there is no such token or stack.
     """
+    if stack not in STACKS:
+        raise OptionError(f"stack {stack!r} is unknown.", f"Choose one of {', '.join(STACKS)}.")
+    for name, given in (("tokens", tokens), ("keys", () if keys is None else keys)):
+        if not isinstance(given, Iterable):
+            raise OptionError(f"{name} {given!r} is no list of labels.", "Give one for each token, as words.")
     try:
+        if "complex" in str(getattr(weights, "dtype", "")):
+            raise TypeError("complex numbers")
         array = np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
     except (TypeError, ValueError, RuntimeError) as error:
         raise OptionError(f"The weights are no array of numbers: {error}.", "Stack layers and heads first.") from error
@@ -142,9 +151,9 @@ def attention_page(
         raise OptionError("Attention weights are from 0 to 1, and these are not, or are NaN.", advice)
     groups = None
     if second_text is not None:
-        if keys is not None or not 0 < second_text < len(labels[0]):
+        if keys is not None or not isinstance(second_text, Integral) or not 0 < second_text < len(labels[0]):
             raise OptionError(
-                f"second_text {second_text} is not the number of a token with others before it.",
+                f"second_text {second_text!r} is not the number of a token with others before it.",
                 f"Give a number from 1 to {len(labels[0]) - 1}, and no keys of their own.",
             )
         of_texts = [int(place >= second_text) for place in range(len(labels[0]))]
@@ -156,6 +165,7 @@ def attention_page(
             f"Weights of a token add up to between {sums.min():.3g} and {sums.max():.3g}, not to 1. They are shown as "
             "they are."
         )
+    title = str(title or "")
     text = title or " ".join(labels[0])
     own = SentenceMap(text, stack, *labels, whole, text, query_groups=groups, key_groups=groups)
     return AttentionPage(page_of_view(text, AttentionView([title or "attention"], [own]), notes=notes), text)

@@ -207,9 +207,25 @@ def test_rows_that_do_not_add_up_to_one_are_told() -> None:
 def test_two_texts_of_one_s_own() -> None:
     (own,) = data_of(headlens.attention_page("abcd", softmax(1, 1, 4, 4), second_text=3))["sentences"][0]["maps"]
     assert own["query_groups"]["texts"] == own["key_groups"]["texts"] == [0, 0, 0, 1]
-    for number, keys in ((0, None), (4, None), (-1, None), (2, "wxyz")):
-        with pytest.raises(OptionError, match=f"second_text {number} is not the number of a token"):
+    wrong: list[tuple[Any, str | None]] = [(0, None), (4, None), (-1, None), (2, "wxyz"), ("1", None), (1.5, None)]
+    for number, keys in wrong:
+        with pytest.raises(OptionError, match=f"second_text {number!r} is not the number of a token"):
             headlens.attention_page("abcd", softmax(1, 1, 4, 4), keys, second_text=number)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"tokens": None}, "tokens None is no list of labels"),
+        ({"keys": 3}, "keys 3 is no list of labels"),
+        ({"stack": "left"}, "stack 'left' is unknown.*encoder, decoder, cross"),
+        ({"weights": 1j * np.eye(2)}, "no array of numbers: complex numbers"),
+        ({"weights": 1j * torch.eye(2)}, "no array of numbers: complex numbers"),
+    ],
+)
+def test_what_is_no_attention(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(OptionError, match=f"(?s){words}"):
+        headlens.attention_page(**{"tokens": "ab", "weights": np.eye(2), **given})
 
 
 def test_a_notebook_shows_the_page_in_a_frame_of_its_own() -> None:
