@@ -56,11 +56,18 @@ def check(request: Any, screen: Screen) -> None:
     Example: headlens models check demo
     """
     from headlens.analyses.model_check import check_model as run
+    from headlens.errors import ModelError
     from headlens.heads import layers_text
-    from headlens.models.loading import load
+    from headlens.models.loading import load, tokenizer_of
 
     with screen.status(f"loading {request.model}"):
-        facts = run(load(request.model, request.model_options))
+        loaded = load(request.model, request.model_options)
+        facts = run(loaded)
+    following, refusal = next_step("classify", request, request.model), []
+    try:
+        tokenizer_of(loaded)
+    except ModelError as error:
+        following, refusal = "", [str(error)]
     screen.table(facts.name, [{"": key, "value": value} for key, value in facts.facts().items()])
     known = ("hidden_width", "shared_weights", "first_module")
     stacks = [
@@ -69,8 +76,8 @@ def check(request: Any, screen: Screen) -> None:
     ]
     screen.table("Attention", stacks)
     screen.table("Weights", [vars(p) for p in facts.parts])
-    screen.notes(facts.notes)
-    screen.finish(facts.as_json(), [], next_step("classify", request, request.model))
+    screen.notes([*facts.notes, *refusal])
+    screen.finish(facts.as_json(), [], following)
 
 
 def _build() -> Any:

@@ -173,7 +173,7 @@ class Screen(Reporter):
         self.finish(summary, run.files, next_command)
 
     def finish(self, summary: Mapping[str, Any], files: Sequence[Path], next_command: str) -> None:
-        """Name the files and the next sensible command; or print the summary as JSON."""
+        """Name the files and the next sensible command, empty for none; or print the summary as JSON."""
         if self._json:
             from headlens.files import plain_value
 
@@ -191,7 +191,8 @@ class Screen(Reporter):
                     endings.setdefault(file.stem, []).append(file.suffix.removeprefix("."))
             names = (f"{n}.{e[0]}" if len(e) == 1 else f"{n}.{{{','.join(e)}}}" for n, e in endings.items())
             self.out.print(_line(f"  {folder}/ {'  '.join(names)}"))
-        self.out.print(_line(f"Next: {as_started(next_command)}"))
+        if next_command:
+            self.out.print(_line(f"Next: {as_started(next_command)}"))
 
 
 def duration(seconds: float) -> str:

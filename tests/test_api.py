@@ -283,7 +283,7 @@ def test_what_names_no_run_is_refused_with_the_right_call(given: Any, classified
 
 
 def test_runs_of_a_report_may_be_a_list() -> None:
-    with pytest.raises(InputError, match="^a does not exist"):
+    with pytest.raises(InputError, match=r"^a does not exist"):
         headlens.report(["a", "b"])
     with pytest.raises(OptionError, match="No run was given"):
         headlens.report([])
@@ -291,7 +291,9 @@ def test_runs_of_a_report_may_be_a_list() -> None:
 
 @pytest.mark.parametrize("width", ["3.3in", 3.3, None, ["column"], "", {}], ids=repr)
 def test_a_width_that_there_is_not(width: Any, classified: headlens.Result) -> None:
-    with pytest.raises(OptionError, match=r"(?s)width .* is unknown\..*\"full\" \(7 inches\), \"column\" \(3.3 inches\)"):
+    with pytest.raises(
+        OptionError, match=r"(?s)width .* is unknown\..*\"full\" \(7 inches\), \"column\" \(3.3 inches\)"
+    ):
         classified.plot("confidence", width=width)
 
 

@@ -108,7 +108,7 @@ def check_model(loaded: LoadedModel) -> ModelFacts:
             stacks.append(StackFacts(stack, len(counts), sum(counts), width, first.shared, first.module, counts))
     tokenizer = loaded.tokenizer
     if tokenizer is None:
-        kind, aligns = "none", "cannot read text; usable from Python only"
+        kind, aligns = "none", "none is read, as there is no tokenizer"
     else:
         kind = type(tokenizer).__name__
         aligns = "aligned by character offsets" if tokenizer.is_fast else "aligned by matching pieces (slow tokenizer)"

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Ids
-from headlens.corpora.encoding import EncodedExample, SentenceEncoder, TokenKind
+from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, OptionError
 from headlens.languages import case_note
@@ -19,6 +20,7 @@ from headlens.statistics.seeding import generator_of
 NOTED = 0.01  # share of unknown tokens from which there is a note
 _EARLY = 5000  # tokens after which text that is nearly all unknown is refused at once
 _NEARLY_ALL = 0.9
+_FORMS = 3  # words without a token that are kept
 Counts = TypeVar("Counts", bound=Any)
 
 
@@ -92,6 +94,8 @@ class EncodingCounts:
         unaligned_tokens: tokens of text that no word covers.
         merged_words: words read as one unit with another word.
         sentences_with_unaligned: examples with an unaligned word.
+        unaligned_in_trees: those of the unaligned words whose sentence has a dependency tree.
+        unaligned_forms: the first unaligned words, with their numbers.
         no_tree: sentences without a dependency tree, of both sides; one that is cut into windows counts once.
         text_tokens: tokens that stand for text, by side: `source`, `target`.
         unknown_tokens: how many of these are the unknown token.
@@ -111,6 +115,8 @@ class EncodingCounts:
     unaligned_tokens: int = 0
     merged_words: int = 0
     sentences_with_unaligned: int = 0
+    unaligned_in_trees: int = field(default=0, compare=False)
+    unaligned_forms: dict[str, int] = field(default_factory=dict, compare=False)
     no_tree: int = field(default=0, compare=False)
     text_tokens: dict[str, int] = field(default_factory=dict)
     unknown_tokens: dict[str, int] = field(default_factory=dict)
@@ -127,13 +133,21 @@ class EncodingCounts:
         for name, side in zip(("source", "target"), example.sides, strict=False):
             self.tokens += len(side)
             self.words += len(side.sentence.words)
-            self.unaligned_words += side.alignment.unaligned_words
+            self._add_unaligned(side)
             self.unaligned_tokens += side.alignment.unaligned_tokens
             self.merged_words += side.alignment.merged_words
             text = sum(not k & TokenKind.SPECIAL for k in side.kinds)
             unknown = 0 if unknown_id is None else side.ids.count(unknown_id)
             self.text_tokens[name] = self.text_tokens.get(name, 0) + text
             self.unknown_tokens[name] = self.unknown_tokens.get(name, 0) + unknown
+
+    def _add_unaligned(self, side: EncodedSequence) -> None:
+        number = side.alignment.unaligned_words
+        self.unaligned_words += number
+        self.unaligned_in_trees += number * side.sentence.has_tree
+        for word, unit in zip(side.sentence.words if number else (), side.unit_of_word, strict=False):
+            if unit == UNALIGNED and (len(self.unaligned_forms) < _FORMS or word.form in self.unaligned_forms):
+                self.unaligned_forms[word.form] = self.unaligned_forms.get(word.form, 0) + 1
 
 
 def encode_corpus(

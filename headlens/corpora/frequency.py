@@ -173,7 +173,8 @@ def _parse_count(line: bytes, path: str | Path, number: int) -> tuple[str, float
     """Reads word and count of a WORD<TAB>COUNT line."""
     advice = "Write one WORD<TAB>COUNT per line, in UTF-8, with counts of 0 or more."
     try:
-        word, count = line.decode("utf-8-sig" if number == 1 else "utf-8").strip().split("\t")
+        text = line.decode("utf-8")
+        word, count = (text.lstrip("\ufeff") if number == 1 else text).strip().split("\t")
         value = float(count)
     except UnicodeDecodeError as error:
         raise CorpusError("not UTF-8.", advice, path=path, line=number) from error

@@ -48,7 +48,8 @@ def open_text(path: str | Path) -> Generator[Line]:
 def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
     r"""Streams the lines of a UTF-8 file, or what is wrong with a line; `.gz` is unpacked on the way.
 
-    A byte order mark and Windows line ends are taken off. Only `\n` ends a line, so that the numbers are
+    Byte order marks at the beginning of a file, of which joined files may have several, and Windows line ends are
+    taken off. Only `\n` ends a line, so that the numbers are
     those of an editor.
 
     Raises:
@@ -59,7 +60,7 @@ def text_lines(path: str | Path) -> Generator[Line | CorpusError]:
     try:
         with unchanged(path), _open_binary(Path(path)) as raw:
             for number, line in enumerate(raw, 1):
-                if number == 1 and line == BOM:
+                if number == 1 and line and not _without_marks(line):
                     continue  # a file of nothing else is empty
                 read = _decoded(line, path, number)
                 if isinstance(read, CorpusError) and number == 1 and line.startswith(UTF_16):
@@ -110,10 +111,16 @@ def _open_binary(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
+def _without_marks(line: bytes) -> bytes:
+    while line.startswith(BOM):
+        line = line.removeprefix(BOM)
+    return line
+
+
 def _decoded(line: bytes, path: str | Path, number: int) -> Line | CorpusError:
     """Decodes a line of UTF-8 text without a byte order mark and the line ending, or tells what is wrong with it."""
     if number == 1:
-        line = line.removeprefix(BOM)
+        line = _without_marks(line)
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:

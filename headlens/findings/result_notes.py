@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -35,15 +36,22 @@ def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     notes += reading_notes(reader, counts)
     if counts.sentences_with_unaligned:
         words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
-        notes.append(
-            f"{counted(words, 'word')} in {counted(sentences, 'sentence')} {'has' if words == 1 else 'have'} no token; "
-            f"{'its' if words == 1 else 'their'} relations are not measured."
-        )
+        verb, whose = ("has", "its") if words == 1 else ("have", "their")
+        named = f", such as {_named_form(next(iter(counts.unaligned_forms)))}" if counts.unaligned_forms else ""
+        lost = f"; {whose} relations are not measured" if counts.unaligned_in_trees else ""
+        notes.append(f"{counted(words, 'word')} in {counted(sentences, 'sentence')} {verb} no token{named}{lost}.")
     if counts.merged_words:
         share = "shares" if counts.merged_words == 1 else "share"
         merged = counted(counts.merged_words, "word")
         notes.append(f"{merged} {share} a token with another word; words that share a token are read as one unit.")
     return notes
+
+
+def _named_form(form: str) -> str:
+    """A word as a note names it: a single character that may not be seen, such as a byte order mark, by its name."""
+    if len(form) == 1 and not form.isalnum():
+        return f"U+{ord(form):04X} ({unicodedata.name(form, 'a character without a name').lower()})"
+    return repr(form)
 
 
 def few_example_notes(

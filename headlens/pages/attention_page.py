@@ -129,15 +129,10 @@ def attention_page(
     """
     if stack not in STACKS:
         raise OptionError(f"stack {stack!r} is unknown.", f"Choose one of {', '.join(STACKS)}.")
-    for name, given in (("tokens", tokens), ("keys", () if keys is None else keys)):
-        if not isinstance(given, Iterable):
-            raise OptionError(f"{name} {given!r} is no list of labels.", "Give one for each token, as words.")
-    try:
-        if "complex" in str(getattr(weights, "dtype", "")):
-            raise TypeError("complex numbers")
-        array = np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise OptionError(f"The weights are no array of numbers: {error}.", "Stack layers and heads first.") from error
+    for name, words in (("tokens", tokens), ("keys", () if keys is None else keys)):
+        if not isinstance(words, Iterable):
+            raise OptionError(f"{name} {words!r} is no list of labels.", "Give one for each token, as words.")
+    array = _array_of(weights)
     labels = [*map(str, tokens)], [*map(str, tokens if keys is None else keys)]
     if not 2 <= array.ndim <= 4 or array.shape[-2:] != tuple(map(len, labels)) or not array.size:
         raise OptionError(
@@ -169,6 +164,15 @@ def attention_page(
     text = title or " ".join(labels[0])
     own = SentenceMap(text, stack, *labels, whole, text, query_groups=groups, key_groups=groups)
     return AttentionPage(page_of_view(text, AttentionView([title or "attention"], [own]), notes=notes), text)
+
+
+def _array_of(weights: Any) -> npt.NDArray[np.float32]:
+    try:
+        if "complex" in str(getattr(weights, "dtype", "")):
+            raise TypeError("complex numbers")
+        return np.asarray(weights.detach().float().cpu() if hasattr(weights, "detach") else weights, dtype=np.float32)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OptionError(f"The weights are no array of numbers: {error}.", "Stack layers and heads first.") from error
 
 
 def page_of_view(

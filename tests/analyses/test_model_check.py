@@ -57,7 +57,7 @@ def test_shared_weights_and_no_tokenizer() -> None:
     assert [(s.layers, s.heads, s.shared_weights) for s in facts.stacks] == [(3, 6, True)]
     assert facts.embedding_width == 8
     assert facts.facts()["embedding width"] == "8"
-    assert (facts.tokenizer, facts.aligns_words) == ("none", "cannot read text; usable from Python only")
+    assert (facts.tokenizer, facts.aligns_words) == ("none", "none is read, as there is no tokenizer")
 
 
 DECODER = {"is_decoder": True, "add_cross_attention": True}

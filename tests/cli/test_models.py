@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import DebertaConfig, DebertaModel
+from transformers import AutoTokenizer, DebertaConfig, DebertaModel
 
 from headlens.heads import layers_text
 
@@ -37,6 +38,25 @@ def test_check(headlens: Headlens, tiny_marian: Path, monkeypatch: pytest.Monkey
         (len(s["layer_heads"]), sum(s["layer_heads"])) for s in layers
     ]
     assert all(layers_text(s["layer_heads"]) in done.out for s in layers)
+
+
+def test_no_next_step_where_it_would_be_refused(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    """The next step is `classify`: it is named if and only if it takes the model."""
+    bare, larger = (shutil.copytree(tiny_bert, tmp_path / name) for name in ("bare", "larger"))
+    for file in [*bare.glob("*token*"), *bare.glob("vocab*")]:
+        file.unlink()
+    tokenizer = AutoTokenizer.from_pretrained(larger)
+    tokenizer.add_tokens([f"word{number}" for number in range(9)])
+    tokenizer.save_pretrained(larger)
+    for folder, words in ((bare, "has no tokenizer"), (larger, "It cannot read word")):
+        done = headlens("models", "check", folder)
+        assert (done.code, "Next:" in done.out) == (0, False), done.err
+        refused = headlens("classify", folder, "--limit", 5)
+        assert refused.code == 2
+        told = [" ".join((done.out + done.err).split()), " ".join(refused.err.split())]
+        assert all(words in text for text in told)
+    named = headlens("models", "check", tiny_bert).out.split("Next: headlens ")[1].split()
+    assert headlens(*named, "--limit", 5, "--no-figures").code == 0
 
 
 def test_check_as_json(headlens: Headlens, tiny_bert: Path) -> None:

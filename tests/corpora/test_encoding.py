@@ -1,7 +1,10 @@
 """Encoding sentences: ids, kinds of tokens, units, and what is counted."""
 
 import copy
+from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,9 +12,13 @@ from hypothesis import strategies as st
 from tokenizers import processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, add_counts, encode_corpus
 from headlens.corpora.encoding import SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence, Word
+from headlens.findings.result_notes import encoding_notes
+
+if TYPE_CHECKING:
+    from headlens.runs.corpus_pass import CorpusReader
 
 EMOJI = ["👩\u200d👩\u200d👧", "👍🏽", "❤\ufe0f", "🇩🇪"]
 TEXT = st.lists(
@@ -232,6 +239,22 @@ def test_counts(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
         merged_words=2,
         sentences_with_unaligned=1,
     )
+
+
+def test_words_without_a_token_are_named_and_have_relations_in_trees_alone(
+    wordpiece_tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    text, spans = "A \ufeff cat \u200b\u200d", ((0, 1), (2, 3), (4, 7), (8, 10))
+    plain = sentence(text, *spans)
+    tree = replace(plain, words=tuple(replace(word, head=n - 1) for n, word in enumerate(plain.words)))
+    reader = cast("CorpusReader", SimpleNamespace(encoder=SentenceEncoder(wordpiece_tokenizer), encoder_alone=False))
+    for whole, end in ((plain, ""), (tree, "; their relations are not measured")):
+        counts = EncodingCounts()
+        list(encode_corpus([Example(whole)], reader.encoder, counts))
+        assert counts.unaligned_forms == {"\ufeff": 1, "\u200b\u200d": 1}
+        note = next(note for note in encoding_notes(reader, counts) if "token" in note)
+        assert note == f"2 words in 1 sentence have no token, such as U+FEFF (zero width no-break space){end}."
+        assert add_counts(EncodingCounts(), counts).unaligned_forms == counts.unaligned_forms
 
 
 def test_counts_of_pairs(marian_tokenizer: PreTrainedTokenizerBase) -> None:

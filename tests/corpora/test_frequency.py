@@ -57,7 +57,7 @@ def test_language_whose_word_splitter_is_missing(language: str, module: str, mon
 
 def test_file(tmp_path: Path) -> None:
     path = tmp_path / "counts.tsv"
-    path.write_text("\ufeffthe\t3\nThe\t1\n\ncafe\u0301\t0.5\r\nrare\t0\n", encoding="utf-8")
+    path.write_text("\ufeff\ufeffthe\t3\nThe\t1\n\ncafe\u0301\t0.5\r\nrare\t0\n", encoding="utf-8")
     frequency = make_frequency(str(path), [])
     assert frequency("THE") == 4 / 4.5
     assert frequency("café") == 0.5 / 4.5

@@ -51,6 +51,8 @@ def save(folder: Path, data: bytes, name: str = "a.txt") -> Path:
         (b"\n", [""]),
         (b"\xef\xbb\xbf", []),
         (b"\xef\xbb\xbf\n", [""]),
+        (2 * b"\xef\xbb\xbf", []),
+        (3 * b"\xef\xbb\xbf" + b"one\n" + b"\xef\xbb\xbf", ["one", "\ufeff"]),
         (b"one\n\xef\xbb\xbf", ["one", "\ufeff"]),
         (b"one\ntwo", ["one", "two"]),
         (b"one\r\n\r\ntwo\r\n", ["one", "", "two"]),

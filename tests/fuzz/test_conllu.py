@@ -64,7 +64,7 @@ class Naive(NamedTuple):
 def naive_sentences(data: bytes) -> list[Naive] | None:
     """All sentences; None if anything is wrong with the file."""
     try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
+        text = data.decode("utf-8").lstrip("\ufeff")
     except UnicodeDecodeError:
         return None
     if "\0" in text:

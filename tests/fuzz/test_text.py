@@ -36,7 +36,7 @@ SEEDS = [f"{s}\n".encode() for s in SENTENCES]
 def naive_lines(data: bytes) -> list[str] | None:
     """The lines of a text file; None if it is none."""
     try:
-        text = data.decode("utf-8").removeprefix("\ufeff")
+        text = data.decode("utf-8").lstrip("\ufeff")
     except UnicodeDecodeError:
         return None
     lines = text.split("\n")

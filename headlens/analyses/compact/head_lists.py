@@ -14,6 +14,8 @@ from headlens.files import csv_rows
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.runs.reading import check_rows
 from headlens.runs.run_record import read_run
+from headlens.statistics.non_inferiority import NOT_NEEDED
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 REMOVED = "removed"
 _TELLING = (
@@ -52,7 +54,7 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_bytes().decode("utf-8-sig").splitlines()
+        return path.read_bytes().decode("utf-8").lstrip("\ufeff").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
         raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
@@ -107,12 +109,35 @@ def _of_table(path: Path, rows: Sequence[tuple[int, Row]], where: Sequence[str])
     if len({frozenset(heads) for heads in lists}) > 1:
         chosen = [row for _, row in numbered]
         telling = [c for c in _TELLING if c in chosen[0] and len({row[c] for row in chosen}) > 1]
-        example = ",".join(f"{c}={chosen[-1][c]}" for c in telling) or "COLUMN=VALUE"
+        best = _best_set(chosen)
+        example = ",".join(f"{c}={best[c]}" for c in telling if best[c]) or "COLUMN=VALUE"
         raise OptionError(
             f"--from: {path} has {len(chosen)} rows that name different heads.",
             f"Choose one, such as --where {example}.",
         )
     return lists[0]
+
+
+def _best_set(rows: Sequence[Row]) -> Row:
+    """The row of the most heads that a task does not need; where that is shown of none, of the best metric.
+
+    Random sets, which have a seed or belong to another strategy, are asked last, and so is the whole model.
+    """
+
+    def order(place: int) -> tuple[bool, bool, float, int]:
+        row = rows[place]
+        chosen = bool(row[REMOVED].strip()) and not (row.get("seed") or row.get("control_of"))
+        spared = row.get("verdict") == NOT_NEEDED
+        number = _number(row.get("n_pruned")) if spared else _number(row.get("value"))
+        return chosen, spared, -number if not spared and row.get("metric") in LOWER_IS_BETTER else number, place
+
+    return rows[max(range(len(rows)), key=order)]
+
+
+def _number(cell: str | None) -> float:
+    with suppress(TypeError, ValueError):
+        return float(cell or 0)
+    return 0.0
 
 
 def _holds(path: Path, row: Row, condition: str) -> bool:

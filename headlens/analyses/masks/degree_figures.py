@@ -256,7 +256,7 @@ def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:
 def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
     """Draws of every mask that was learned, from the lowest to the highest, beside the mask that stays.
 
-    A panel per model, task and metric; the dashed line is the model without a mask, mean over seeds.
+    A panel per model, task, metric and seed; the dashed line is the model of that seed without a mask.
 
     Args:
         draws: rows of `draws.csv`.
@@ -269,16 +269,19 @@ def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
         return None
     summary = pd.DataFrame(draw_summary(draws, masks))
     full, panels = without_mask(masks), []
-    for (model, task, metric), rows in summary.groupby(BLOCK, sort=False):
+    several = summary["seed"].nunique() > 1
+    for (*block, seed), rows in summary.groupby([*BLOCK, "seed"], sort=False):
+        model, task, metric = block
         names = [mask_words({str(k): v for k, v in row.items()}) for row in rows.to_dict("records")]
-        level = full[(full[BLOCK] == [model, task, metric]).all(axis=1)]
+        level = full[(full[BLOCK] == block).all(axis=1) & (full["seed"] == seed)]
         ranges = rows[["mean", "lowest", "highest"]].set_axis(list(VALUES), axis=1)
         most = counted(int(rows["draws"].max()), "draw")
         groups = [
             PointGroup("the median mask, 95 % interval", style.BLUE, names, rows[list(VALUES)]),
             PointGroup(f"{most} of masks: mean, lowest to highest", style.VERMILION, names, ranges),
         ]
-        panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", one_of(summary, model)))
-    unmasked = without_mask(means(masks))
+        title = ", ".join(filter(None, [one_of(summary, model), f"seed {seed}" * several]))
+        panels.append(PointPanel(f"{metric} on {task}", names, groups, level, "no mask", title))
+    unmasked = without_mask(means(masks)).assign(seeds=1)  # every panel is of one
     shown = unmasked[unmasked["model"].isin(summary["model"]) & unmasked["task"].isin(summary["task"])]
     return point_rows(titled("Masks drawn from learned degrees", shown, shown, with_chance=True), panels)

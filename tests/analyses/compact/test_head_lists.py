@@ -35,6 +35,7 @@ def file(folder: Path, content: str | bytes, name: str = "list") -> Path:
         "encoder.0.1, encoder.2.0",
         "# ranked\nencoder.0.1 # the first\n\n  encoder.2.0;encoder.0.1\r\n",
         "\ufeffencoder.0.1 encoder.2.0",
+        "\ufeff\ufeffencoder.0.1 encoder.2.0",
     ],
 )
 def test_plain_lists(content: str, tmp_path: Path) -> None:
@@ -46,6 +47,37 @@ def test_rows_of_a_pruning_table(tmp_path: Path) -> None:
     assert read_heads(path, ["strategy=greedy"]) == [B, C]
     assert read_heads(path, ["strategy=ranked", "n_pruned=2"]) == [A, C]
     assert read_heads(path, ["n_pruned=1.0"]) == [A]
+
+
+@pytest.mark.parametrize(
+    ("rows", "example"),
+    [
+        # The best metric of those that were chosen, whatever a random set or the whole model has.
+        (["accuracy,none,,0,0.95,,", "accuracy,importance,,2,0.8,,not decided", "accuracy,ranked,,2,0.7,,not decided",
+          "accuracy,random,4,2,0.9,,not decided", "accuracy,placebo,0,2,0.99,importance,not needed"],
+         "strategy=importance,n_pruned=2"),
+        (["loss,importance,,2,0.8,,", "loss,ranked,,2,0.7,,", "loss,random,4,2,0.1,,"], "strategy=ranked"),
+        # The most heads that are not needed.
+        (["accuracy,ranked,,2,0.9,,not decided", "accuracy,importance,,1,0.8,,not needed",
+          "accuracy,importance,,3,0.7,,not needed", "accuracy,random,4,3,0.9,,not needed"],
+         "strategy=importance,n_pruned=3"),
+        # Of random sets alone.
+        (["accuracy,random,4,2,0.9,,", "accuracy,random,5,2,0.8,,"], "seed=4"),
+        (["accuracy,ranked,,2,x,,", "accuracy,greedy,,2,,,"], "strategy=greedy"),
+    ],
+)  # fmt: skip
+def test_the_row_that_is_named_as_an_example_is_the_best_that_was_chosen(
+    rows: list[str], example: str, tmp_path: Path
+) -> None:
+    """And it names one list of heads."""
+    names = "metric,strategy,seed,n_pruned,value,control_of,verdict,removed\n"
+    heads = ["" if ",none," in row else f"encoder.{number}.0" for number, row in enumerate(rows)]
+    lines = [f"{row},{head}\n" for row, head in zip(rows, heads, strict=True)]
+    path = file(tmp_path, names + "".join(lines), "pruning.csv")
+    with pytest.raises(OptionError, match="name different heads") as refused:
+        read_heads(path)
+    assert refused.value.advice == f"Choose one, such as --where {example}."
+    assert len(read_heads(path, example.split(","))) == 1
 
 
 @pytest.mark.parametrize("task", ["=HYPERLINK(1)", "@x", "-LRB-", "'+a", "a\nb\rc", "a\u2028b"])

@@ -69,6 +69,23 @@ def test_in_words_and_drawn() -> None:
     assert quality_of_draws(draws()[:0], masks("full")) is None
 
 
+def test_every_seed_stands_beside_its_own_model_without_a_mask() -> None:
+    """And the title speaks of single seeds, not of their means."""
+    both = [frame.assign(seed=seed, value=frame["value"] - seed / 10) for frame in (masks("full", *NAMES), draws())
+            for seed in (0, 1)]  # fmt: skip
+    figure = quality_of_draws(pd.concat(both[2:]), pd.concat(both[:2]).assign(n=300))
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["seed 0", "seed 1"]
+    for axes, level in zip(figure.axes, (0.82, 0.72), strict=True):
+        dashed = [line.get_xdata() for line in axes.lines if "no mask" in str(line.get_label())]
+        assert [float(xs[0]) for xs in dashed] == pytest.approx([level])  # type: ignore[index]
+        points = next(line for line in axes.lines if "median" in str(line.get_label()))
+        assert [*map(float, points.get_xdata())] == pytest.approx([level] * 2)  # type: ignore[arg-type]
+    title = figure.get_suptitle()
+    assert "95 % intervals" in title
+    assert "means of" not in title
+
+
 def test_learned_degrees_of_all_kinds_are_no_grid() -> None:
     """Their mean degrees, however many kinds they have, are no settings that were varied."""
     table = masks(*NAMES, "degrees:mu=2,kinds=neighbour+global+random", "degrees:mu=3", "degrees:mu=4")
