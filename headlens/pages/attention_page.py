@@ -10,7 +10,6 @@ import base64
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -146,7 +145,7 @@ def attention_page(
         raise OptionError("Attention weights are from 0 to 1, and these are not, or are NaN.", advice)
     groups = None
     if second_text is not None:
-        if keys is not None or not isinstance(second_text, Integral) or not 0 < second_text < len(labels[0]):
+        if keys is not None or second_text not in range(1, len(labels[0])):
             raise OptionError(
                 f"second_text {second_text!r} is not the number of a token with others before it.",
                 f"Give a number from 1 to {len(labels[0]) - 1}, and no keys of their own.",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from headlens.plots.curves import draw_intervals, draw_same_answers
@@ -15,6 +16,7 @@ from headlens.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, T
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
 
 WAYS = {"kept": (BLUE, "the mask as it is"), "dropped": (VERMILION, "without the diagonal")}
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)
@@ -25,6 +27,7 @@ _KEPT = re.compile(r"(?P<run>.+@(most|least|random))=(?P<strength>[^@=]+)")
 _ORDERS = {"most": "most important", "least": "least important", "random": "random ones"}
 _NO_DIAGONAL: dict[str, Any] = {"label": "no diagonal", "marker": "x", "ls": "none"}
 _EDGE = 0.08  # of the width that points fill
+_GAP, _LIFTS, _ENLARGED = 2, 40, 4  # points above an interval; half lines that a name may be lifted; times
 # The share is that of the texts: a share of 128 tokens says little about a text of ten.
 SHARE_LABEL = "masked positions in the texts, %"
 
@@ -72,26 +75,31 @@ def mask_curves(rows: pd.DataFrame) -> list[MaskCurve]:
 
 
 def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draws masks with their intervals.
+    """Draws masks with their intervals; `name_masks` writes their names, once the axes have their limits.
 
-    Fixed patterns and single files have their names above them and a faint line to the same mask without the diagonal.
-    The masks of a sweep are a curve, whose points are named by λ; without the diagonal they are crosses.
+    Fixed patterns and single files have a faint line to the same mask without the diagonal. The masks of a sweep are a
+    curve, whose points are named by λ; without the diagonal they are crosses.
 
     Args:
         axes: axes to draw into.
         rows: see `headlens.analyses.masks.study_figures.means`, of a model, task and metric, no row without a mask.
     """
-    rows = rows.assign(share=100 * float_column(rows, "sparsity_texts"))
-    curves = mask_curves(rows)
-    in_curve = rows["pattern"].isin([pattern for curve in curves for pattern in curve.strengths])
-    lines = _patterns(axes, rows[~in_curve], rows["share"].min(), rows["share"].max())
+    rows, single, curves = _parts(rows)
+    _patterns(axes, single)
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, number)
-    axes.margins(x=0.12, y=0.1 + 0.07 * max(0, lines - 1))  # room for the names
+    most = single[single["control"] == "kept"].groupby("share").size().max() if len(single) else 0
+    axes.margins(x=0.12, y=0.1 + 0.07 * max(0, most - 1))  # room for the names
 
 
-def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
-    """Draws masks as points and returns how many lines the longest name above them has."""
+def _parts(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[MaskCurve]]:
+    """All rows with their `share` in percent, those of no curve, and the curves."""
+    rows = rows.assign(share=(100 * float_column(rows, "sparsity_texts")).round(6)).reset_index(drop=True)
+    curves = mask_curves(rows)
+    return rows, rows[~rows["pattern"].isin([name for curve in curves for name in curve.strengths])], curves
+
+
+def _patterns(axes: Axes, rows: pd.DataFrame) -> None:
     for way, (colour, label) in WAYS.items():
         points = rows[rows["control"] == way]
         if len(points):
@@ -101,26 +109,87 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> int:
             draw_same_answers(axes, x, points)
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
         axes.plot(pair["share"], float_column(pair, "value"), color=FAINT, linewidth=0.8, zorder=2)
-    short = short_names(rows["pattern"])
-    # Masks of one share have their names above their highest interval, in the order of what they achieve: names beside
-    # points would hide others.
-    names: dict[float, dict[float, list[str]]] = {}
-    tops: dict[float, float] = {}
-    for row in rows[rows["control"] == "kept"].sort_values("value", ascending=False, kind="stable").to_dict("records"):
-        where = "" if row["layers"] == "all" else f" {row['layers']}"
-        top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
-        share, name = round(row["share"], 6), f"{short[str(row['pattern'])]}{where}"
-        names.setdefault(share, {}).setdefault(round(row["value"], 9), []).append(name)
-        tops[share] = max(top, tops.get(share, top))
+
+
+def name_masks(axes: Axes, rows: pd.DataFrame) -> None:
+    """Writes the names of fixed patterns and single files above their points, in axes with all else that they have.
+
+    Masks of (nearly) one share have their names above their highest interval, in the order of what they achieve: names
+    beside points would hide others. Where a name would hide another one or somebody else's point, it stands higher,
+    and a line leads to it.
+
+    Args:
+        axes: see `draw_masks`; they are made higher where names have no room.
+        rows: as there.
+    """
+    rows, single, _ = _parts(rows)
+    kept = single[single["control"] == "kept"].sort_values("value", ascending=False, kind="stable")
+    if kept.empty:
+        return
+    tops = rows["ci_high"].where(rows["ci_high"].notna(), rows["value"])
+    short, left, right = short_names(single["pattern"]), rows["share"].min(), rows["share"].max()
     ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
-    for place in tops.items():
+    leader = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 1, "relpos": (0.5, 0)}
+    names = [
+        f"{short[str(pattern)]}{'' if layers == 'all' else f' {layers}'}"
+        for pattern, layers in zip(kept["pattern"], kept["layers"], strict=True)
+    ]
+    kept = kept.assign(name=names, group=_close_together(axes, kept["share"], names))
+    texts: list[tuple[Annotation, pd.DataFrame]] = []
+    for _, group in kept.groupby("group"):
+        share, top = float(group["share"].mean()), float(tops[group.index].max())
         # Names at the edges run inwards, to stay within the panel.
-        relative = (place[0] - left) / (right - left) if right > left else 0.5
+        relative = (share - left) / (right - left) if right > left else 0.5
         side = "left" if relative < _EDGE else "right" if relative > 1 - _EDGE else "center"
-        alike_names = "\n".join(", ".join(alike) for alike in names[place[0]].values())
-        text = axes.annotate(alike_names, place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground)
+        alike = [", ".join(same["name"]) for _, same in group.groupby(group["value"].round(9), sort=False)]
+        text = axes.annotate(
+            "\n".join(alike), (share, top), (0, _GAP), textcoords="offset points", ha=side, va="bottom", bbox=ground,
+            arrowprops=leader,
+        )  # fmt: skip
         text.set(fontsize=TICK_SIZE - 1, color=INK)
-    return max(map(len, names.values()), default=0)
+        texts.append((text, group))
+    for _ in range(_ENLARGED):
+        if (missing := _lift(axes, texts, rows, tops)) <= 0:
+            break
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high + (high - low) * missing / axes.bbox.height)
+
+
+def _close_together(axes: Axes, shares: pd.Series, names: Sequence[str]) -> list[int]:
+    """Returns the group of every point: those nearer to each other than half a name is wide, along the shares."""
+    size = 0.56 * (TICK_SIZE - 1) * axes.figure.dpi / 72
+    order = np.argsort(shares.to_numpy(), kind="stable")
+    places = axes.transData.transform(np.column_stack([shares, np.zeros(len(shares))]))[:, 0]
+    groups, first = [0] * len(names), order[0]
+    for before, index in pairwise(order):
+        is_near = places[index] - places[first] < size * max(len(names[first]), len(names[index])) / 2
+        first = first if is_near else index
+        groups[index] = groups[before] + (not is_near)
+    return groups
+
+
+def _lift(axes: Axes, texts: Sequence[tuple[Annotation, pd.DataFrame]], rows: pd.DataFrame, tops: pd.Series) -> float:
+    """Places names as low as they hide nothing, and returns by how many pixels the highest one is too high."""
+    from matplotlib.text import Text
+
+    lows = rows["ci_low"].where(rows["ci_low"].notna(), rows["value"])
+    x, y0 = axes.transData.transform(np.column_stack([rows["share"], lows])).T
+    y1 = axes.transData.transform(np.column_stack([rows["share"], tops]))[:, 1]
+    placed: list[Any] = []
+    step = (TICK_SIZE - 1) / 2
+    for text, group in texts:
+        strange = ~rows.index.isin(group.index)
+        for height in range(_LIFTS):
+            text.set_position((0, _GAP + step * height))
+            text.get_window_extent()  # puts it into its place
+            box = Text.get_window_extent(text)  # without the line
+            hidden = (x > box.x0 - 2) & (x < box.x1 + 2) & (y0 < box.y1 + 2) & (y1 > box.y0 - 2) & strange
+            if not hidden.any() and not any(box.overlaps(other) for other in placed):
+                break
+        assert text.arrow_patch is not None
+        text.arrow_patch.set_visible(height > 0)
+        placed.append(box)
+    return float(max(box.y1 for box in placed) - axes.bbox.y1)
 
 
 def _draw_curve(axes: Axes, curve: MaskCurve, number: int) -> None:

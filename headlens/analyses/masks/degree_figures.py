@@ -269,7 +269,7 @@ def quality_of_draws(draws: pd.DataFrame, masks: pd.DataFrame) -> Figure | None:
         return None
     summary = pd.DataFrame(draw_summary(draws, masks))
     full, panels = without_mask(masks), []
-    several = summary["seed"].nunique() > 1
+    several = len(set(summary["seed"])) > 1
     for (*block, seed), rows in summary.groupby([*BLOCK, "seed"], sort=False):
         model, task, metric = block
         names = [mask_words({str(k): v for k, v in row.items()}) for row in rows.to_dict("records")]

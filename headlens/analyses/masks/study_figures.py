@@ -39,7 +39,7 @@ from headlens.plots.curves import (
     silence_text,
 )
 from headlens.plots.head_grid import float_column
-from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, short_names
+from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, name_masks, short_names
 from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
@@ -303,6 +303,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         draw_masks(axes, rows[rows["pattern"] != FULL])
         axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
         draw_chance(axes, _chance(rows))
+        name_masks(axes, rows[rows["pattern"] != FULL])
     legend_below(figure, drawn, lines)
     return figure
 

@@ -10,12 +10,13 @@ import pytest
 from drawn_words import check_edges
 from made_runs import HOSTILE
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from scipy import stats
 from tiers import rest_slow
 
-from headlens.analyses.masks.study_figures import is_grid, means, quality_by_pattern, study_markdown
+from headlens.analyses.masks.study_figures import is_grid, means, quality_by_pattern, quality_figure, study_markdown
 from headlens.plots.curves import CHANCE_LABEL
-from headlens.plots.mask_points import draw_masks, short_names, sweeps
+from headlens.plots.mask_points import draw_masks, name_masks, short_names, sweeps
 from headlens.plots.style import FULL_WIDTH, TICK_SIZE, one_line
 from headlens.tables.mask_tables import GRID
 
@@ -162,7 +163,7 @@ def test_masks_that_a_sweep_learned_are_a_curve() -> None:
     assert curves == {name: [[15.0, 0.8], [25.0, 0.8]] for name in ("dam-s, by λ", "dam-u, by λ")}
     crosses = [line for line in axes.lines if line.get_marker() == "x"]
     assert [line.get_xydata().round(6).tolist() for line in crosses] == [[[15.5, 0.9], [25.5, 0.9]]] * 2
-    assert [text.get_text() for text in axes.texts] == ["star", *("0.01", "0.1") * 2]
+    assert [text.get_text() for text in axes.texts] == [*("0.01", "0.1") * 2, "star"]
     figure.canvas.draw()
     (legend,) = figure.legends
     extent = legend.get_window_extent()
@@ -226,6 +227,37 @@ def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
         assert (told in study_markdown(table.assign(task=task))) == bool(np.isfinite(chance))
 
 
+@pytest.mark.parametrize(
+    ("shares", "groups"),
+    [
+        ((0.395, 0.401, 0.7), ["a-mask-of-a-long-name\nanother-of-a-long-name", "star"]),
+        ((0.395, 0.45, 0.7), ["a-mask-of-a-long-name\nanother-of-a-long-name", "star"]),
+        ((0.3, 0.5, 0.7), ["a-mask-of-a-long-name", "another-of-a-long-name", "star"]),
+        ((0.1, 0.25, 0.7), ["a-mask-of-a-long-name", "another-of-a-long-name", "star"]),
+    ],
+)
+def test_names_hide_neither_each_other_nor_points_of_others(shares: tuple[float, ...], groups: list[str]) -> None:
+    """Points nearer to each other than half a name is wide share one place, in the order of what they achieve."""
+    rows = means(masks(1))
+    full, star = (rows[(rows["pattern"] == name) & (rows["control"] == "kept")] for name in ("full", "star"))
+    table = pd.concat([star] * 3, ignore_index=True).assign(value=[0.74, 0.72, 0.7], sparsity_texts=shares)
+    table = table.assign(ci_low=table["value"] - 0.03, ci_high=table["value"] + 0.03)
+    table["pattern"] = ["a-mask-of-a-long-name", "another-of-a-long-name", "star"]
+    figure = quality_figure(pd.concat([full, table], ignore_index=True))
+    assert figure is not None
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == groups
+    boxes = [Text.get_window_extent(text) for text in axes.texts]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert max(box.y1 for box in boxes) <= axes.bbox.y1 + 1
+    for row in table.to_dict("records"):
+        foot, top = axes.transData.transform([(100 * row["sparsity_texts"], row[end]) for end in ("ci_low", "ci_high")])
+        for text, box in zip(axes.texts, boxes, strict=True):
+            is_own = row["pattern"] in text.get_text()
+            assert is_own or not (box.x0 < foot[0] < box.x1 and foot[1] < box.y1 and top[1] > box.y0)
+
+
 def test_names_stay_in_the_panel_and_apart() -> None:
     """Masks that come out alike share a place; names at the ends run inwards."""
     rows = means(masks(1))
@@ -234,6 +266,7 @@ def test_names_stay_in_the_panel_and_apart() -> None:
     table["sparsity_texts"] = [0.9, 0.9, 0.1, 0.5]
     axes = Figure().add_subplot()
     draw_masks(axes, table)
+    name_masks(axes, table)
     assert {t.get_text(): t.get_ha() for t in axes.texts} == {
         "star, window:1|global:1": "right",
         "left": "left",
@@ -241,6 +274,7 @@ def test_names_stay_in_the_panel_and_apart() -> None:
     }
     axes = Figure().add_subplot()
     draw_masks(axes, star)
+    name_masks(axes, star)
     assert [t.get_ha() for t in axes.texts] == ["center"]
 
 
