@@ -46,6 +46,7 @@ def compact(run: Any, request: Any, screen: Screen) -> str:
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
     """
+    from headlens.errors import counted
     from headlens.pages.formatting import digits_of
 
     table: pd.DataFrame = run.table
@@ -66,7 +67,9 @@ def compact(run: Any, request: Any, screen: Screen) -> str:
         )
     screen.table(f"{table['model'].iloc[0]} before and after", rows)
     if table["cache_bytes_per_token"].notna().any() or "loss" in table:
-        screen.table("As a decoder", [_of_decoder(row) for row in table.to_dict("records")])
+        first = "the first " * (request.corpus_options.limit == run.corpus.sentences)
+        where = f"{first}{counted(run.corpus.sentences, 'sentence')} of {run.corpus.name}"
+        screen.table(f"As a decoder, on {where}", [_of_decoder(row) for row in table.to_dict("records")])
     if "shapes" in run.tables:
         shapes = run.tables["shapes"].to_dict("records")
         screen.table("Shapes, with the heads at 0", [_of_text(row, "shape") for row in shapes])

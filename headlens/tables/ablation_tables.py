@@ -93,7 +93,7 @@ ABLATION = TableSchema(
             number(
                 "subset_bound",
                 "Upper end of the one-sided 95 % interval of the size of that effect (Welch's test); the largest of "
-                "them bounds what was missed, if effects add up.",
+                "them bounds what was missed on these examples, if effects add up.",
                 "of the metric",
             ),
             group="confirm",

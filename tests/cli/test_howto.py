@@ -76,6 +76,9 @@ def small_files(folder: Path, make: Callable[..., str], bert: Path) -> dict[str,
     chat = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="[UNK]", pad_token="[PAD]", bos_token="[CLS]")
     chat.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     save(build("LlamaForCausalLM", len(chat)), folder / "my-chat", chat)
+    save(build("LlamaForCausalLM", 60), folder / "my-toy")
+    ids = (" ".join(str((7 * n + k * k) % 60) for k in range(24)) for n in range(40))
+    (folder / "ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
     said = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}] for a, b in pairwise(lines)]
     talks = "".join(json.dumps({"messages": talk}) + "\n" for talk in said)
     (folder / "chats.jsonl").write_text(talks, encoding="utf-8")

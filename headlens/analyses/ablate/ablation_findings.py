@@ -156,8 +156,8 @@ def _missed(others: pd.DataFrame) -> str:
         return f" {which}."
     amount = amount_text(bound, str(others["metric"].iloc[0]))
     return (
-        f" {which}; with 95 % confidence, none of them changes {others['metric'].iloc[0]} by more than {amount}, if "
-        f"effects add up (the bound of {head})."
+        f" {which}; with 95 % confidence, none of them changes {others['metric'].iloc[0]} by more than {amount} on "
+        f"these very examples, if effects add up (the bound of {head}); on others it may be more."
     )
 
 

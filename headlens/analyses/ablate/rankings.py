@@ -322,7 +322,8 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
         high, low = (shapley.iloc[int(place)] for place in (np.nanargmax(values), np.nanargmin(values)))
         ends = f"the largest is {high['worth']:.3g} ({head_name(high)})"
         if low["worth"] < 0:
-            ends += f", the smallest {low['worth']:.3g} ({head_name(low)}, which harms)"
+            harms = ", which harms" * bool(low["worth"] < -1.96 * low["se"])
+            ends += f", the smallest {low['worth']:.3g} ({head_name(low)}{harms})"
         notes.append(
             "Shapley values are those of the loss of an example (a sum where it predicts several tokens), from random "
             f"orders of {counted(int(shapley['n'].iloc[0]), 'example')}: {ends}, the largest standard error "

@@ -376,10 +376,9 @@ class _Ablated:
                 "length limit, the largest number for any head."
             )
         if self.request.pruning.prune and self.request.options.mode != "zero":
-            notes.append(
-                f"In pruned models the heads are removed altogether; `ranked` used the order of --mode "
-                f"{self.request.options.mode}."
-            )
+            ranked = f"; `ranked` used the order of --mode {self.request.options.mode}"
+            ranked *= "ranked" in self.request.pruning.strategies
+            notes.append(f"In pruned models the heads are removed altogether{ranked}.")
         if task.head == "embedding" and "For" in (name := type(self.loaded.model).__name__):
             notes.append(
                 f"{task.name} compares mean hidden states: the head of {name} is not used. What that was trained for "

@@ -37,7 +37,7 @@ from headlens.analyses.compact.text_loss import EveryOther, MeasuredText, TextLo
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites, is_decoder_only
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.sentence import Corpus, summarise
+from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted
 from headlens.files import output_errors
@@ -242,6 +242,7 @@ class CompactRun:
     compaction: Compaction
     difference: Difference
     notes: list[str]
+    corpus: CorpusSummary
 
     @property
     def table(self) -> pd.DataFrame:
@@ -335,7 +336,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
             scaled = {"rescaled": {str(site): factor for site, factor in factors.items()}} if factors else {}
             run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, **scaled, "notes": notes})
-        return CompactRun(run.path, run.files, tables, done, difference, notes)
+        return CompactRun(run.path, run.files, tables, done, difference, notes, summary)
 
 
 def _shapes(

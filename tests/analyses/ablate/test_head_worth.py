@@ -177,6 +177,8 @@ def test_areas_are_means_over_pruned_heads(metric: str, beaten: int, monkeypatch
     [
         ([2.29, -5.05, 0.1], "the largest is 2.29 (encoder.0.0), the smallest -5.05 (encoder.0.1, which harms), the "),
         ([2.29, 5.05, 0.1], "the largest is 5.05 (encoder.0.1), the largest standard error 0.25."),
+        # Less than two standard errors below 0 it is not known to harm.
+        ([2.29, -0.48, 0.1], "the largest is 2.29 (encoder.0.0), the smallest -0.48 (encoder.0.1), the largest"),
     ],
 )
 def test_the_largest_shapley_value_has_its_sign(worth: list[float], told: str) -> None:

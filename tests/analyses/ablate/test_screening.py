@@ -204,7 +204,8 @@ def test_what_is_told_of_heads_that_were_not_ablated() -> None:
     assert "corrected for all 6 heads: 1 needed, 1 not decided" in sentence
     assert sentence.endswith(
         "4 other heads whose attribution is smaller in size were not ablated; with 95 % confidence, none of them "
-        "changes accuracy by more than 3 points, if effects add up (the bound of encoder.1.0)."
+        "changes accuracy by more than 3 points on these very examples, if effects add up (the bound of encoder.1.0); "
+        "on others it may be more."
     )
     facts = screening_facts(rows_of(), 32)
     counts = {"heads": 6, "confirmed": 2, "subsets": 32, "share": 0.25, "confidence": 0.95}
