@@ -21,10 +21,11 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from headlens.analyses.commands import commands
 from headlens.errors import InputError, OptionError, of_readable_length
+from headlens.learning.training_options import SAME_DATA, named_by_task
 from headlens.nested_text import parse_toml
 from headlens.options import CORPUS, GROUPS, OUTPUT, TASK, CommandOptions, DeclaredOption, Option, without_none
 from headlens.shared_options import FIGURES, OFFLINE
-from headlens.tasks.task_options import AUTO, ON_TEXT
+from headlens.tasks.task_options import AUTO
 from headlens.visible_text import visible_text
 
 from .config import GROUPED, load_config, load_run
@@ -35,10 +36,8 @@ _HELP_ALL = "help_all"
 _PROGRAM_VALUES = "headlens.program"  # where options of the program are kept that were given
 _READ_AS = "headlens.read_as"  # where names of options are kept that a command calls otherwise
 _ALWAYS = ("out", "dry_run", "resume", "config")  # in the help of every command
-# What names the same: of texts the first, of examples the second.
-_SAME = (("corpus", "data"), ("column", "text"), ("dev", "dev_data"))
 _OF_DATA = (CORPUS, TASK)  # panels
-_ALSO_CALLED = dict(_SAME) | {second: first for first, second in _SAME}
+_ALSO_CALLED = dict(SAME_DATA) | {second: first for first, second in SAME_DATA}
 # What other programs call options of ours.
 _ELSEWHERE = {
     "lr": "learning-rate",
@@ -208,17 +207,7 @@ def _named_by_task(options: Mapping[str, DeclaredOption], values: dict[str, Any]
     task = values.get("task")
     if not {"corpus", "data", "dev_data"} <= options.keys() or task in (None, AUTO):
         return values
-    wrong = ("data", "text", "dev_data") if task in ON_TEXT else ("corpus", "column", "dev")
-    moved = {name: values[name] for name in wrong if values.get(name)}
-    # Several files or columns are a matter of examples alone.
-    lists = [value for value in moved.values() if isinstance(value, list) and len(value) > 1]
-    if lists or any(values.get(_ALSO_CALLED[name]) for name in moved):
-        return values
-    values = {name: value for name, value in values.items() if name not in moved}
-    for name, value in moved.items():
-        single, other = value[0] if isinstance(value, list) else value, _ALSO_CALLED[name]
-        values[other] = [single] if options[other].repeated else single
-    return values
+    return named_by_task(task, values)
 
 
 def program_values(ctx: Any) -> dict[str, Any]:

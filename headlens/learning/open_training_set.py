@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from transformers import PreTrainedModel
+
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, split_corpus
@@ -19,10 +21,10 @@ from headlens.runs.run import Run
 from headlens.tasks.classification import OwnClassification
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
 from headlens.tasks.examples import TextExample, texts_of, words_of
-from headlens.tasks.open_task import open_examples, suited_data
+from headlens.tasks.open_task import open_examples, suited_data, tells_task
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import classifier_names, with_task_head
-from headlens.tasks.task_options import TaskData
+from headlens.tasks.task_options import AUTO, TaskData
 from headlens.tasks.translation import Translation
 
 # So many examples are looked for, of at least so many words; fewer words stand everywhere.
@@ -63,15 +65,33 @@ def open_training_set(
     Raises:
         InputError: whatever is wrong with the data.
     """
-    options = replace(options, data=suited_data(options.data, loaded.model))
+    given, options = options, suited_training_set(options, loaded.model, offline=offline)
     of_text = options.data.task in TEXT
-    opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
+    with tells_task(given.named_data, options.data.task, loaded.model):
+        opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
     if opened.training_set.held is None:
         source = options.corpus if of_text else "+".join(options.data.data) or options.data.task
         raise CorpusError("too few examples to hold some out.", "Name some with --dev-data or --dev.", path=source)
     held_out = {"what is held out": fingerprint(opened.training_set.held.examples)}
     run.depend_on(loaded, {"the data": opened.sha256, **held_out})
     return opened
+
+
+def suited_training_set(
+    options: TrainingSetOptions, model: PreTrainedModel, *, offline: bool = False
+) -> TrainingSetOptions:
+    """Returns the options with the task that fits a model, where none is named; its data may be named either way.
+
+    Raises:
+        OptionError: if something is named that the task would not look at.
+        UnsupportedModelError: as in `suited_data`.
+    """
+    if options.data.task != AUTO:
+        return options
+    given = options.named_data
+    task = suited_data(given, model, learns=True, offline=offline).task
+    with tells_task(given, task, model):
+        return options.of_task(task)
 
 
 def read_examples(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from headlens import shared_options
@@ -33,6 +33,30 @@ _DEV_SHARE = Option(
     at_most=0.9,
 )
 BLOCK = 128  # tokens of a block of text by default
+# What names the same: of text to learn from the first, of examples the second.
+SAME_DATA = (("corpus", "data"), ("column", "text"), ("dev", "dev_data"))
+
+
+def named_by_task(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values of options in which data is called as its task calls it, where nothing is named both ways.
+
+    Args:
+        task: its name.
+        values: by name of option; several files or columns are a matter of examples alone and stay as they are.
+    """
+    of_text = task in TEXT
+    moved = {
+        pair[of_text]: (pair[not of_text], values[pair[of_text]]) for pair in SAME_DATA if values.get(pair[of_text])
+    }
+    singles = {name: value[0] if isinstance(value, list | tuple) else value for name, (_, value) in moved.items()}
+    if any(
+        values.get(other) or (isinstance(value, list | tuple) and len(value) > 1) for other, value in moved.values()
+    ):
+        return dict(values)
+    kept = {name: value for name, value in values.items() if name not in moved}
+    return kept | {
+        other: (singles[name],) if other in ("data", "text") else singles[name] for name, (other, _) in moved.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -84,9 +108,10 @@ def refuse_others(
 class TrainingSetOptions(Checked):
     """A task and where its data comes from.
 
-    The corpus is that of `mlm` and `translation`, whose translations are the `target` of `data`. Where nothing is named
-    to measure on, a part is held out: `dev_share`, by default half of the bundled task and else a tenth. `longest` is
-    by default what the model reads, and 128 tokens of text.
+    The corpus is that of `mlm` and `translation`, whose translations are the `target` of `data`. Where no task is
+    named, either may name the data, see `of_task`. Where nothing is named to measure on, a part is held out:
+    `dev_share`, by default half of the bundled task and else a tenth. `longest` is by default what the model reads, and
+    128 tokens of text.
 
     Raises:
         OptionError: if something is named that the task would not look at.
@@ -116,7 +141,9 @@ class TrainingSetOptions(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        task, data = DEFAULT_TASK if self.data.task == AUTO else self.data.task, self.data
+        task, data = self.data.task, self.data
+        if task == AUTO:
+            return  # what it would not look at is known with the model, see `of_task`
         if task == "translation-loss":
             raise OptionError(
                 "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
@@ -133,9 +160,32 @@ class TrainingSetOptions(Checked):
             refuse_others(task, given, others, "--data", declared_options(TrainingSetOptions))
 
     @property
+    def named_data(self) -> TaskData:
+        """The data, also where it is named as a text corpus is."""
+        if self.corpus == DEMO or self.data.data:
+            return self.data
+        return replace(self.data, data=(self.corpus,), text=self.data.text or ((self.column,) if self.column else ()))
+
+    def of_task(self, task: str) -> TrainingSetOptions:
+        """Returns the options for a task that was not named: data is called as it calls it, whatever the user wrote.
+
+        Args:
+            task: the task that fits the model.
+
+        Raises:
+            OptionError: if something is named that the task would not look at.
+        """
+        corpus = None if self.corpus == DEMO else self.corpus
+        given = {"corpus": corpus, "column": self.column, "dev": self.dev, "dev_data": self.dev_data}
+        called = named_by_task(task, {**given, "data": self.data.data, "text": self.data.text})
+        data = replace(self.data, task=task, data=called.pop("data", ()), text=called.pop("text", ()))
+        corpus, column, dev, dev_data = (called.get(name) for name in ("corpus", "column", "dev", "dev_data"))
+        return replace(self, data=data, corpus=corpus or DEMO, column=column, dev=dev, dev_data=dev_data)
+
+    @property
     def embedded(self) -> bool:
         """Whether it is the task that comes with headlens, whose examples are few."""
-        return self.data.task in (AUTO, DEFAULT_TASK) and not self.data.data
+        return self.data.task in (AUTO, DEFAULT_TASK) and not self.named_data.data
 
     @property
     def share(self) -> float:

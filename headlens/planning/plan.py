@@ -16,12 +16,12 @@ from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.learning.hyperparameters import LoopOptions, Precision
+from headlens.learning.open_training_set import suited_training_set
 from headlens.learning.training_options import TEXT, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
 from headlens.planning.speed import Kind, Speed, measure_speed
 from headlens.runs.progress import Reporter
-from headlens.tasks.open_task import suited_data
 from headlens.tasks.task_options import TaskData
 
 # Seconds in which programs are read, and tables and figures written.
@@ -172,7 +172,7 @@ class Planner(Plan):
 
     def training_set(self, training_set: TrainingSetOptions, *, offline: bool) -> tuple[DataSize, DataSize]:
         """What is learned, and what is measured on."""
-        training_set = replace(training_set, data=suited_data(training_set.data, self.models[0].model))
+        training_set = suited_training_set(training_set, self.models[0].model, offline=offline)
         if training_set.data.task in TEXT:
             options = training_set.corpus_options(offline=offline)
             return self.training_text(

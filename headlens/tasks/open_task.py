@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -14,7 +15,7 @@ from headlens.attention.sites import find_sites, is_decoder_only
 from headlens.corpora.sources import READERS, TREEBANKS, is_text
 from headlens.corpora.table import list_names
 from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
-from headlens.errors import CorpusError, OptionError, counted
+from headlens.errors import CorpusError, InputError, OptionError, counted
 from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
 from headlens.tasks.class_names import named_classes, parse_labels
 from headlens.tasks.classification import OwnClassification, SequenceClassification
@@ -23,7 +24,8 @@ from headlens.tasks.example_sources import ChainedExamples, DataOptions, RowExam
 from headlens.tasks.examples import TextExample
 from headlens.tasks.row_readers import TABLES, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
-from headlens.tasks.task_options import AUTO, DEFAULT_TASK, TaskData
+from headlens.tasks.task_heads import task_of_head
+from headlens.tasks.task_options import AUTO, DEFAULT_TASK, OWN_CLASSES, TaskData
 from headlens.tasks.translation import Translation
 
 MOST = 100  # classes of data of one's own
@@ -97,8 +99,17 @@ def open_examples(
     return task, source
 
 
-def suited_data(data: TaskData, model: PreTrainedModel) -> TaskData:
-    """Returns the data with the task that fits a model, where the task is `auto`.
+def suited_data(data: TaskData, model: PreTrainedModel, *, learns: bool = False, offline: bool = False) -> TaskData:
+    """Returns the data with the task that fits a model and what is named of the data, where the task is `auto`.
+
+    Without data it is what comes with headlens: `causal-lm` for decoders, else the paraphrases. Data with the columns
+    of the latter is read as such, data with labels as classes; other data is for what the model's head is made for.
+
+    Args:
+        data: the task and its data.
+        model: whose task is looked for.
+        learns: whether it is to learn the task, which of translations is another than their loss.
+        offline: never ask the hub.
 
     Raises:
         UnsupportedModelError: if that cannot be told, as the model's attention is hidden from headlens.
@@ -106,7 +117,43 @@ def suited_data(data: TaskData, model: PreTrainedModel) -> TaskData:
     if data.task != AUTO:
         return data
     find_sites(model)
-    return replace(data, task="causal-lm" if is_decoder_only(model) else DEFAULT_TASK)
+    usual = "causal-lm" if is_decoder_only(model) else DEFAULT_TASK
+    if not data.data or (usual == DEFAULT_TASK and _can_be_read(replace(data, task=usual), offline=offline)):
+        return replace(data, task=usual)
+    named = {column.partition("=")[0].strip() for part in data.columns for column in part.split(",")}
+    made_for = task_of_head(model)
+    if made_for not in ("stsb", "swag", "squad") and (data.label is not None or "label" in named):
+        made_for = OWN_CLASSES
+    elif made_for is None:
+        of_text = all(is_text(source) or file_kind(source) in TREEBANKS for source in data.data)
+        made_for = "causal-lm" if usual != DEFAULT_TASK else "mlm" if of_text or len(data.text) == 1 else usual
+    return replace(data, task="translation-loss" if made_for == "translation" and not learns else made_for)
+
+
+def _can_be_read(data: TaskData, *, offline: bool) -> bool:
+    """Whether the first example of data can be read as one of its task."""
+    try:
+        _, source = open_examples(replace(data, limit=1), offline=offline)
+        return any(True for _ in source.read(SourceCounts()))
+    except InputError:
+        return False
+
+
+@contextmanager
+def tells_task(given: TaskData, task: str, model: PreTrainedModel) -> Iterator[None]:
+    """Adds to errors in data which task it was read for, where data is given without one.
+
+    Args:
+        given: what the user names.
+        task: the one that was chosen, see `suited_data`.
+        model: for which it was.
+    """
+    try:
+        yield
+    except InputError as error:
+        if given.task == AUTO and given.data:
+            error.add_note(f"No --task is given: {task} was chosen for a {type(model).__name__} and this data.")
+        raise
 
 
 def columns_by_role(data: TaskData) -> dict[str, str]:

@@ -32,6 +32,7 @@ COMMAS = (".csv",)
 LINES = (".jsonl", ".ndjson")
 JSON = (".json",)
 TABLES = (*TABS, *COMMAS, *LINES, *JSON)
+_SIDES = ("1", "2")  # columns of translations without a header
 ONE_ANNOTATOR = ("label1", "gold_label")  # last columns of GLUE's SNLI
 _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
 
@@ -174,6 +175,8 @@ class FileRows(NamedFile):
             if len(cells) < len(names) or (len(cells) > len(names) and not has_more):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
                 advice = f"Correct the line{', or name the columns in the first row' if bare else ''}."
+                if len(first[1]) == 1 and tuple(names) == _SIDES:
+                    advice = "Name the translations with --target FILE, or write them behind a tab in the same line."
                 yield line, CorpusError(message, advice, path=self.path, line=line)
             else:
                 yield line, dict(zip(names, cells, strict=False))

@@ -23,6 +23,7 @@ from headlens.tasks.class_names import OutputOrder, output_names
 from headlens.tasks.classification import OwnClassification
 from headlens.tasks.language_modeling import check_causal
 from headlens.tasks.task import HeadKind, Task
+from headlens.tasks.task_options import OWN_CLASSES
 from headlens.weights.head_slicing import heads_left
 
 _MAPPINGS: dict[str, Any] = {
@@ -33,6 +34,15 @@ _MAPPINGS: dict[str, Any] = {
     "causal-lm": transformers.MODEL_FOR_CAUSAL_LM_MAPPING,
     "pre-training": transformers.MODEL_FOR_PRETRAINING_MAPPING,
     "embedding": transformers.MODEL_MAPPING,
+}
+# What a head of a kind is made for.
+_TASKS = {
+    "sequence-classification": OWN_CLASSES,
+    "multiple-choice": "swag",
+    "question-answering": "squad",
+    "causal-lm": "causal-lm",
+    "masked-lm": "mlm",
+    "pre-training": "mlm",
 }
 LANGUAGE_HEADS = ("masked-lm", "causal-lm", "language-model")
 # Heads whose outputs another of them would be taken for.
@@ -154,6 +164,16 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
         and not isinstance(model, _kind(model, task.head) or ())
     ):
         raise _without_head(loaded, task)
+
+
+def task_of_head(model: PreTrainedModel) -> str | None:
+    """Returns the task that a model was made for by its head, `translation` of an encoder-decoder; None without one."""
+    head = next((head for head in _TASKS if type(model) is _kind(model, head)), None)
+    if model.config.is_encoder_decoder and head not in _OUTPUTS:
+        return "translation"
+    if head == "sequence-classification" and model.config.num_labels == 1:
+        return "stsb"  # scores
+    return None if head is None else _TASKS[head]
 
 
 def _without_head(loaded: LoadedModel, task: Task) -> OptionError:

@@ -96,7 +96,7 @@ _ON_EXAMPLES = (
     *(OWN_CLASSES, *_GLUE, "stsb", "squad", "squad2", "swag", "similarity", "paraphrase"),
     *_OF_LANGUAGE_MODELS,
 )
-AUTO = "auto"  # what fits the model: causal-lm for decoders, else the bundled paraphrases
+AUTO = "auto"  # what fits the model and its data; without data causal-lm for decoders, else the bundled paraphrases
 TASK_NAMES = (AUTO, *ON_TEXT, *_ON_EXAMPLES)
 CHOICES = ("swag", "paraphrase", "minimal-pairs", "cloze")  # tasks that choose among candidates
 DEFAULT_TASK = "paraphrase"
@@ -177,7 +177,7 @@ class TaskData(Checked):
         TASK,
         metavar="NAME",
         parse=task_name,
-        shown="paraphrase; causal-lm for decoders",
+        shown="what fits model and data; without data paraphrase, for decoders causal-lm",
     )
     data: tuple[str, ...] = option((), shared_options.EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), shared_options.EXAMPLE_COLUMNS)

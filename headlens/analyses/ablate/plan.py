@@ -14,7 +14,7 @@ from headlens.planning.planned_sizes import DataSize, PlannedModel
 from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
-from headlens.tasks.open_task import suited_data
+from headlens.tasks.open_task import suited_data, tells_task
 
 SHARED = 2.4  # what a sweep over all heads saves by sharing what lies below a head
 # Tokens of a batch of a sweep where nothing is said.
@@ -26,8 +26,10 @@ def ablate_plan(request: AblateRequest, reporter: Reporter) -> Plan:
     planner = Planner("ablate", reporter)
     for name in request.models:
         planner.model(name, request.model_options)
-    chosen = suited_data(request.data, planner.models[0].model)
-    data = planner.task(chosen, offline=request.model_options.offline)
+    model, offline = planner.models[0].model, request.model_options.offline
+    chosen = suited_data(request.data, model, offline=offline)
+    with tells_task(request.data, chosen.task, model):
+        data = planner.task(chosen, offline=offline)
     for place in range(len(request.models)):
         _ablated(planner, request, place, data, writes=find_task(chosen.task).task.generates)
     return planner.plan()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
 from headlens.tasks.example_sources import TaskSource
-from headlens.tasks.open_task import open_examples, suited_data
+from headlens.tasks.open_task import open_examples, suited_data, tells_task
 from headlens.tasks.task import Floats, PreparedExample, Task
 from headlens.tasks.task_examples import Chosen, Examples, example_table, ranking_part
 from headlens.tasks.task_heads import check_head, classifier_names
@@ -108,11 +108,13 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         # Data of one's own may lack some classes of the model.
         needs_model = request.data.task in (OWN_CLASSES, AUTO)
         first = run.load(request.models[0], request.model_options, reads_only=reads_only) if needs_model else None
-        data = request.data if first is None else suited_data(request.data, first.model)
+        offline = request.model_options.offline
+        data = request.data if first is None else suited_data(request.data, first.model, offline=offline)
         known = () if first is None else classifier_names(first)
-        task, source = open_examples(data, offline=request.model_options.offline, known=known)
+        with nullcontext() if first is None else tells_task(request.data, data.task, first.model):
+            task, source = open_examples(data, offline=offline, known=known)
         metric = chosen_metric(task, request.options.metric)
-        test_sets = read_test_sets(request.predict, data, offline=request.model_options.offline)
+        test_sets = read_test_sets(request.predict, data, offline=offline)
         for name in request.models[1:]:
             # Errors in it are raised before the first model is swept.
             other = run.load(name, request.model_options, reads_only=reads_only)
@@ -294,15 +296,17 @@ class _Ablated:
         """The changed texts of --pairs as the model reads them; None without."""
         if (pairs := self.request.options.pairs) is None:
             return None
-        data = replace(suited_data(self.request.data, self.loaded.model), data=(pairs,))
-        _, source = open_examples(data, offline=self.request.model_options.offline, known=task.labels)
+        offline = self.request.model_options.offline
+        data = replace(suited_data(self.request.data, self.loaded.model, offline=offline), data=(pairs,))
+        _, source = open_examples(data, offline=offline, known=task.labels)
         return Examples.of(task, source, self.loaded)
 
     def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
         """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
-        check_head(self.loaded, task)
-        with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
-            examples = Examples.of(task, source, self.loaded, advance)
+        with tells_task(self.request.data, task.name, self.loaded.model):
+            check_head(self.loaded, task)
+            with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
+                examples = Examples.of(task, source, self.loaded, advance)
         bench = self._bench(examples, metric, sweep.HeadRecords(sweep.task_heads(self.loaded.model, task), 0, 0))
         if (name := self.request.options.receiver) is not None:
             receiver = Receiver.parse(name)

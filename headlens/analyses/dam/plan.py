@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.dam.options import DamRequest
+from headlens.learning.open_training_set import suited_training_set
 from headlens.learning.training_options import TEXT
 from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
 from headlens.runs.progress import Reporter
@@ -13,8 +14,10 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     planner = Planner("train-dam", reporter, request.training.precision)
     longest = request.training_set.longest or 128
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
-    learned, held_out = planner.training_set(request.training_set, offline=request.model_options.offline)
-    length = longest if request.training_set.data.task in TEXT else None
+    offline = request.model_options.offline
+    training_set = suited_training_set(request.training_set, planner.models[0].model, offline=offline)
+    learned, held_out = planner.training_set(training_set, offline=offline)
+    length = longest if training_set.data.task in TEXT else None
     loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas) * (1 + request.dam.controls)
     planner.add(loop.work(f"train with a mask, {runs} times", each=MASKED, times=runs))
     measured = 1 + runs

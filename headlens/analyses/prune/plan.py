@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.prune.options import PruneRequest
 from headlens.corpora.corpus_options import CorpusOptions
+from headlens.learning.open_training_set import suited_training_set
 from headlens.planning.plan import Plan, Planner, TrainingSteps, Work
 from headlens.planning.speed import Kind
 from headlens.runs.progress import Reporter
@@ -17,7 +18,9 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     """A training with gates for each penalty, and others from random weights."""
     planner = Planner("prune", reporter, request.training.precision)
     planner.model(request.model, request.model_options)
-    learned, held_out = planner.training_set(request.training_set, offline=request.model_options.offline)
+    offline = request.model_options.offline
+    training_set = suited_training_set(request.training_set, planner.models[0].model, offline=offline)
+    learned, held_out = planner.training_set(training_set, offline=offline)
     loop = TrainingSteps.of(request.training, learned)
     if request.gates.freeze:
         planner.notes.append("With frozen parts, training is faster than this estimate.")
@@ -26,7 +29,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
         runs = request.sweep.most_runs
         planner.notes.append(f"--target-heads {request.sweep.target_heads} may need fewer than {runs} training runs.")
     planner.add(loop.work(f"train with gates, {runs} penalties", each=GATED, times=runs))
-    kind: Kind = "written" if find_task(request.training_set.data.task).task.generates else "forward"
+    kind: Kind = "written" if find_task(training_set.data.task).task.generates else "forward"
     scratch = 0
     if request.sweep.from_scratch:
         scratch_steps = TrainingSteps.of(request.training.scratch(), learned)

@@ -11,7 +11,14 @@ from headlens.attention_masks.mask_options import MaskOptions
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import TrainingOptions
-from headlens.learning.training_options import _DEV_SHARE, _OF_EXAMPLES, TEXT, TextOptions, refuse_others
+from headlens.learning.training_options import (
+    _DEV_SHARE,
+    _OF_EXAMPLES,
+    TEXT,
+    TextOptions,
+    named_by_task,
+    refuse_others,
+)
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
     DEMO,
@@ -125,6 +132,8 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     """
     model = str(values.get("model", ""))
     task = values.get("task") or next((name for kind, name in _OF_NEW.items() if model.startswith(kind)), "mlm")
+    if values.get("task") or not _is_table(values):
+        values = named_by_task(task, values)
     given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
     declared = declared_options(TrainRequest, FineTuneRequest)
     if task in TEXT:
@@ -135,6 +144,15 @@ def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     others = ("corpus", "target", "bleu", "column", "target_column", "dev", "dev_target", *usual, "next_sentence")
     refuse_others(task, given, others, "--data", declared)
     return build(FineTuneRequest, values, data=build(TaskData, values))
+
+
+def _is_table(values: Mapping[str, Any]) -> bool:
+    """Whether data may be a table of examples: text is one that has no columns, or whose column of text is named."""
+    from headlens.corpora.sources import is_text
+
+    data = values.get("data") or ()
+    named = [*([data] if isinstance(data, str) else data), *filter(None, [values.get("dev_data")])]
+    return not values.get("text") and not all(is_text(str(source)) for source in named)
 
 
 COMMAND = CommandOptions(
