@@ -13,6 +13,7 @@ from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes
+from headlens.findings.training_data import training_data_notes
 from headlens.learning.text_training import TextData, loaded_model, unknown_text_notes
 from headlens.learning.training_options import TEXT, TextOptions, TextTask, TrainingSetOptions
 from headlens.learning.training_set import TaskRows, TrainingSet, hold_out
@@ -74,7 +75,17 @@ def open_training_set(
         raise CorpusError("too few examples to hold some out.", "Name some with --dev-data or --dev.", path=source)
     held_out = {"what is held out": fingerprint(opened.training_set.held.examples)}
     run.depend_on(loaded, {"the data": opened.sha256, **held_out})
-    return opened
+    return replace(opened, notes=[*opened.notes, *_trained_on_it(options, loaded, opened.sha256, of_text=of_text)])
+
+
+def _trained_on_it(options: TrainingSetOptions, loaded: LoadedModel, sha256: str, *, of_text: bool) -> list[str]:
+    """A note where the model was trained before on what it is measured on."""
+    advice = f"Name others with {'--dev' if of_text else '--dev-data'}."
+    if (named := options.dev if of_text else options.dev_data) is not None:
+        return training_data_notes(loaded.name, (named,), None, advice)
+    data = options.training_data
+    sources = (options.corpus,) if of_text else data.data or (data.task,)
+    return training_data_notes(loaded.name, sources, options.split if of_text else data.data_split, advice, sha256)
 
 
 def suited_training_set(

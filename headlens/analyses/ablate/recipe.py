@@ -37,6 +37,7 @@ from headlens.findings.result_notes import (
     record_notes,
     were,
 )
+from headlens.findings.training_data import training_data_notes
 from headlens.findings.verdicts import has_no_verdicts, tied
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
@@ -365,7 +366,14 @@ class _Ablated:
         summary = examples.summary
         notes = left_out_notes(summary, summary.name, examples.reader.limit_text)
         notes += few_example_notes(len(examples), evaluated)
-        task = examples.task
+        task, data = examples.task, self.request.data
+        notes += training_data_notes(
+            self.loaded.name,
+            data.data or (task.name,),
+            data.data_split,
+            "Name others with --data.",
+            summary.sha256,
+        )
         labels = label_counts(examples.prepared)
         notes += [*examples.notes, *record_notes(task, intact, evaluated, labels)]
         notes += cluster_notes(examples.keys)

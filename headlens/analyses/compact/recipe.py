@@ -41,6 +41,7 @@ from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted
 from headlens.files import output_errors
+from headlens.findings.training_data import training_data_notes
 from headlens.heads import Head, parse_heads
 from headlens.interventions.compacting import (
     Compaction,
@@ -323,6 +324,8 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             if choice.others:
                 tables["shapes"] = shape_table(loaded.short_name, choice, shapes, losses[0])
             notes += [*shape_notes(choice, shapes), *ranking_notes(request, text)]
+            split = request.corpus_options.split
+            notes += training_data_notes(loaded.name, (request.corpus,), split, "Name others with --corpus.")
             notes += text_notes(losses[0], rescaled=request.rescale)
             notes += rescaling_notes(factors, corpus.name, losses[1], shapes.get(choice.shape))
         else:
