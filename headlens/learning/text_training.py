@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -41,6 +41,8 @@ from headlens.tasks.task_heads import with_masked_head, with_task_head
 TextData = training_text.MaskedText | training_text.CausalText | training_text.TextHalves | training_text.ParallelText
 
 
+# What names translations beside --target, and those of what is held out.
+TARGET_COLUMN, DEV_TARGET = "--data-args target-column", "--data-args dev-target"
 _FITTING: dict[TextTask, str] = {
     "translation": "a translation model",
     "causal-lm": "a decoder",
@@ -55,6 +57,21 @@ def text_task_of(model: PreTrainedModel) -> TextTask:
     return "causal-lm" if is_decoder_only(model) else "mlm"
 
 
+def check_text_task(task: str, name: str, model: PreTrainedModel) -> None:
+    """Checks that a model of this kind can learn a task of text.
+
+    Raises:
+        OptionError: if it cannot.
+        UnsupportedModelError: if that cannot be told, as its attention is hidden from headlens.
+    """
+    if task != (suited := text_task_of(model)):
+        find_sites(model)  # refuses models of which it is not known whether they are decoders
+        raise OptionError(
+            f"--task {task} needs {_FITTING[cast('TextTask', task)]}; {name} is {_FITTING[suited]}.",
+            f"Give another model, or --task {suited}.",
+        )
+
+
 def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[LoadedModel, tuple[str, ...]]:
     """A checkpoint to train on, with a masked-LM head where there was none, and its parts that began random.
 
@@ -64,13 +81,7 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> tuple[
         UnsupportedModelError: if that cannot be told, as its attention is hidden from headlens.
     """
     tokenizer = tokenizer_of(loaded)
-    suited = text_task_of(loaded.model)
-    if options.task != suited:
-        find_sites(loaded.model)  # refuses models of which it is not known whether they are decoders
-        raise OptionError(
-            f"--task {options.task} needs {_FITTING[options.task]}; {loaded.name} is {_FITTING[suited]}.",
-            f"Give another model, or --task {suited}.",
-        )
+    check_text_task(options.task, loaded.name, loaded.model)
     if options.task == "translation":
         loaded.require_language("target")
         return loaded, ()
@@ -226,7 +237,7 @@ def _texts(corpus: Corpus) -> Iterator[str]:
     return (example.source.text for example in corpus)
 
 
-def sentence_pairs(corpus: Corpus, option: str = "--data-args target-column") -> Iterator[tuple[str, str]]:
+def sentence_pairs(corpus: Corpus, option: str = TARGET_COLUMN) -> Iterator[tuple[str, str]]:
     """Yields the sentences of a corpus with their translations.
 
     Args:

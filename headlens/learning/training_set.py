@@ -19,7 +19,7 @@ from headlens.learning.batch_sampler import BatchSampler, Indices
 from headlens.learning.hyperparameters import TrainingOptions
 from headlens.learning.loop import Evaluate, Trainer, TrainingCheckpoint, TrainingData, total_updates
 from headlens.learning.objectives import Inputs, Objective, moved
-from headlens.learning.text_training import objective_of, read_data, sentence_pairs
+from headlens.learning.text_training import DEV_TARGET, objective_of, read_data, sentence_pairs
 from headlens.learning.training_options import TextOptions
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks import example_sources
@@ -336,7 +336,7 @@ def given_pairs(corpus: Corpus) -> example_sources.MemoryExamples:
     Raises:
         CorpusError: if there are no translations.
     """
-    return _numbered(corpus, sentence_pairs(corpus, "--data-args dev-target"))
+    return _numbered(corpus, sentence_pairs(corpus, DEV_TARGET))
 
 
 def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> example_sources.MemoryExamples:

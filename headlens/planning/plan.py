@@ -15,8 +15,10 @@ from headlens.attention.model_normalizer import SOFTMAX
 from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sources import open_corpus
 from headlens.learning.hyperparameters import LoopOptions, Precision
 from headlens.learning.open_training_set import suited_training_set
+from headlens.learning.text_training import DEV_TARGET, TARGET_COLUMN, check_text_task, sentence_pairs
 from headlens.learning.training_options import TEXT, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
@@ -175,19 +177,28 @@ class Planner(Plan):
         training_set = suited_training_set(training_set, self.models[0].model, offline=offline)
         if training_set.data.task in TEXT:
             options = training_set.corpus_options(offline=offline)
-            return self.training_text(
-                training_set.corpus, options, training_set.share, (training_set.dev, training_set.dev_target)
-            )
+            dev = training_set.dev, training_set.dev_target
+            return self.training_text(training_set.data.task, training_set.corpus, options, training_set.share, dev)
         return self.training_examples(
             training_set.training_data, training_set.dev_data, training_set.share, offline=offline
         )
 
     def training_text(
-        self, corpus: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
+        self, task: str, corpus: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
     ) -> tuple[DataSize, DataSize]:
-        """Text to learn, and text to measure on: as named with its translations, or a share held out."""
-        learned = self.corpus(corpus, options)
-        return learned.split(share) if dev[0] is None else (learned, self.corpus(dev[0], options.held_out(dev[1])))
+        """Text to learn, and text to measure on: as named with its translations, or a share held out.
+
+        Raises:
+            OptionError: if the model cannot learn the task.
+            CorpusError: if there are no translations for it.
+        """
+        check_text_task(task, self.models[0].name, self.models[0].model)
+        named = [(corpus, options)] + ([(dev[0], options.held_out(dev[1]))] if dev[0] is not None else [])
+        for (spec, read), option in zip(named, (TARGET_COLUMN, DEV_TARGET), strict=False):
+            if task == "translation":
+                next(sentence_pairs(open_corpus(spec, read), option), None)
+        sizes = [self.corpus(spec, read) for spec, read in named]
+        return sizes[0].split(share) if len(sizes) < 2 else (sizes[0], sizes[1])
 
     def training_examples(
         self, learned: TaskData, dev_data: str | None, share: float, *, offline: bool

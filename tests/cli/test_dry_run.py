@@ -92,3 +92,42 @@ def test_durations() -> None:
     assert [duration(s) for s in (0.2, 40, 89, 91, 3600, 6 * 3600, 3 * 86400)] == [
         *("1 s", "40 s", "89 s", "2 min", "60 min", "6.0 h", "3 days"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "model", "options", "message"),
+    [
+        ("train", "new:marian-tiny", ("--corpus", "a.txt"), "there are no translations.\nName them with --target"),
+        (
+            "train",
+            "tiny-bert",
+            ("--task", "translation", "--corpus", "a.txt"),
+            "--task translation needs a translation",
+        ),
+        ("train", "tiny-bert", ("--task", "causal-lm", "--corpus", "a.txt"), "--task causal-lm needs a decoder"),
+        ("train", "new:bert-tiny", ("--training-args", "bleu=3"), "--training-args bleu is not for --task mlm"),
+        ("prune", "tiny-marian", ("--data", "a.txt"), "there are no translations."),
+        (
+            "prune",
+            "tiny-marian",
+            ("--data", "a.txt", "--target", "b.txt", "--dev", "a.txt"),
+            "a: there are no translations.\nName them with --target or --data-args dev-target.",
+        ),
+    ],
+)
+def test_what_the_run_would_refuse_is_refused(
+    command: str,
+    model: str,
+    options: tuple[str, ...],
+    message: str,
+    headlens: Headlens,
+    tiny_bert: Path,
+    tiny_marian: Path,
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("The cat sleeps.\n" * 30, encoding="utf-8")
+    words = (command, {"tiny-bert": tiny_bert, "tiny-marian": tiny_marian}.get(model, model), *options)
+    planned, done = headlens(*words, "--dry-run"), headlens(*words, "--out", "run")
+    assert (planned.code, done.code) == (2, 2), planned.out + done.out
+    assert message in planned.err
+    assert done.err.splitlines()[0] == planned.err.splitlines()[0]

@@ -123,6 +123,16 @@ class TrainRequest(Checked):
     figures: bool = option(True, shared_options.FIGURES)
     place: OutputOptions = field(default_factory=OutputOptions)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bleu and self.text.task != "translation":
+            raise OptionError(f"--training-args bleu is not for --task {self.text.task}.", "It scores translations.")
+        if self.text.bleu_tokenizer and not self.bleu:
+            raise OptionError(
+                "--data-args bleu-tokenizer is given, but nothing is translated.",
+                "It goes with --training-args bleu=N.",
+            )
+
 
 def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
     """Returns the request of `headlens train`: on text for `mlm` and `translation`, else on examples.

@@ -18,7 +18,8 @@ def train_plan(request: TrainRequest | FineTuneRequest, reporter: Reporter) -> P
     length = None
     if isinstance(request, TrainRequest):
         dev = request.dev, request.dev_target
-        learned, held_out = planner.training_text(request.corpus, request.corpus_options, request.text.dev_share, dev)
+        text, options = request.text, request.corpus_options
+        learned, held_out = planner.training_text(text.task, request.corpus, options, text.dev_share, dev)
         # Texts are put together in blocks for masked tokens; pairs are as long as they are.
         length = None if request.text.task == "translation" else request.text.longest or BLOCK
     else:

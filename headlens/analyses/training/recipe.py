@@ -19,7 +19,7 @@ from headlens.attention.model_normalizer import attention_name, attention_notes,
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.sentence import Corpus, summarise
 from headlens.corpora.sources import refuse_unused
-from headlens.errors import OptionError, counted
+from headlens.errors import counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes, were
 from headlens.learning import text_training
 from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
@@ -256,12 +256,6 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         parse_normalizer(request.attention)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     training, text, options = request.training, request.text, request.model_options
-    if request.bleu and request.text.task != "translation":
-        raise OptionError(f"--training-args bleu is not for --task {request.text.task}.", "It scores translations.")
-    if text.bleu_tokenizer and not request.bleu:
-        raise OptionError(
-            "--data-args bleu-tokenizer is given, but nothing is translated.", "It goes with --training-args bleu=N."
-        )
     target = request.corpus_options.target_column or request.corpus_options.target
     translation = Translation.of_target(target, text.bleu_tokenizer)
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter, mask=request.mask) as run:
