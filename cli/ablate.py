@@ -135,7 +135,14 @@ def following(run: Any, request: Any) -> str | None:
     row = sets.loc[sets["n_pruned"].idxmax()]
     rows = ["--where", f"strategy={row['strategy']},n_pruned={row['n_pruned']}"]
     rows += ["--stock"] * bool(row[["parameters"]].isna().all())  # heads that cannot be cut out of the weights
-    return next_step("compact", request, request.models[0], "--from", str(run.folder / "pruning.csv"), *rows)
+    # compact reads text, in the language of the model.
+    from headlens.corpora.sources import is_text
+
+    data = request.data.data
+    read = ["--corpus", data[0]] if len(data) == 1 and is_text(data[0]) else []
+    without = () if read else ("target", "limit", "chat", "skip_broken")
+    table = str(run.folder / "pruning.csv")
+    return next_step("compact", request, request.models[0], "--from", table, *rows, *read, without=without)
 
 
 def _known(number: Any, form: str) -> str:

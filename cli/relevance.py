@@ -36,6 +36,9 @@ def relevance(run: Any, request: Any, screen: Screen) -> str:
     is_lines = Path(request.corpus).is_file() and (is_text(request.corpus) or bool(options.chat and not options.column))
     # What the head is worth: of a language model's own text and of translations; else on what comes with headlens.
     data = ["--data", request.corpus] if (stacks == {"decoder"} or pairs or masked) and is_lines else []
+    if "cross" in stacks and not data:
+        # Without translations to measure on, what is left are paraphrases, which its encoder alone would read.
+        return shlex.join(["headlens", "report", str(run.folder)])
     task = ["--task", "translation-loss" if pairs else "mlm"] if data and (pairs or masked) else []
     without = () if data else ("target", "limit", "skip_broken", "chat")
     return next_step("ablate", request, request.model, *task, *data, without=without)

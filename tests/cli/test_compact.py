@@ -467,3 +467,26 @@ def test_a_model_that_differs_is_not_written(
     assert done.code == 1
     assert "differs from the masked one" in done.err
     assert not Path("small").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "corpus", "told"),
+    [
+        ({"data": ["german.txt"], "target": "english.txt"}, (), True),
+        ({"data": [], "corpus": "german.txt"}, (), True),
+        ({"data": ["german.txt"]}, ("--corpus", "german.txt"), False),
+        ({"data": []}, (), False),
+        ({"data": [], "corpus": "demo"}, (), False),
+    ],
+)
+def test_english_in_place_of_the_language_of_the_heads_is_told(
+    headlens: Headlens, tiny_bert: Path, arguments: dict[str, Any], corpus: tuple[str, ...], told: bool
+) -> None:
+    Path("german.txt").write_text("the cat sleeps\n" * 12, encoding="utf-8")
+    Path("found").mkdir()
+    Path("found/pruning.csv").write_text("n_pruned,removed\n1,encoder.0.1\n", encoding="utf-8")
+    Path("found/run.json").write_text(json.dumps({"command": "ablate", "arguments": arguments}), encoding="utf-8")
+    done = headlens("compact", tiny_bert, "--from", "found", *FAST, *corpus, "--out", "small")
+    assert done.code == 0, done.err
+    notes = json.loads(Path("small/run.json").read_text())["notes"]
+    assert any("the heads come from a run on german.txt" in note for note in notes) is told

@@ -157,3 +157,21 @@ def test_heads_that_cannot_be_cut_out_become_zeros(parameters: float) -> None:
     assert found is not None
     assert "--where strategy=ranked,n_pruned=3" in found
     assert found.endswith(" --stock") == np.isnan(parameters)
+
+
+@pytest.mark.parametrize(
+    ("data", "read"),
+    [
+        (TaskData("translation-loss", data=("a.de",), target="a.en"), "--corpus a.de --target a.en"),
+        (TaskData("mlm", data=("a.txt",), limit=60), "--corpus a.txt --limit 60"),
+        (TaskData("causal-lm", data=("b c.txt.gz",)), "--corpus 'b c.txt.gz'"),
+        (TaskData("sst2", data=("dev.tsv",), limit=60), ""),
+        (TaskData("mlm", data=("a.txt", "b.txt")), ""),
+        (TaskData(), ""),
+    ],
+)
+def test_heads_are_cut_out_on_the_text_that_they_were_ablated_on(data: TaskData, read: str) -> None:
+    sets = pd.DataFrame({"strategy": ["ranked"], "n_pruned": [3], "verdict": ["not needed"], "parameters": [10.0]})
+    found = ablated(AblateRequest(("m",), data), pruning=sets, ablation=sets)
+    rows = "headlens compact m --from run/pruning.csv --where strategy=ranked,n_pruned=3"
+    assert found == f"{rows} {read}".strip()

@@ -280,3 +280,15 @@ def test_classify_refuses_a_target_before_any_work(headlens: Headlens, tiny_bert
     done = headlens("classify", tiny_bert, "--relevance", "--relevance-target", "predicted", "--out", "run")
     assert done.code == 2
     assert "does not classify sentences" in done.err
+
+
+@pytest.mark.parametrize(("more", "following"), [((), "report run"), (("--target", "b.txt"), "ablate ")])
+def test_translations_are_needed_to_ablate_a_translation_model(
+    headlens: Headlens, tiny_marian: Path, more: tuple[str, ...], following: str
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("\n".join(LINES), encoding="utf-8")
+    done = headlens("relevance", tiny_marian, "--corpus", "a.txt", *more, "--out", "run")
+    assert done.code == 0, done.err
+    assert f"Next: headlens {following}" in done.out
+    assert ("--task translation-loss" in done.out) is bool(more)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from headlens.analyses.compact.head_lists import head_of_line, listed_heads, matching_rows, table_with
+from headlens.analyses.compact.head_lists import head_of_line, listed_heads, matching_rows, table_of, table_with
 from headlens.analyses.compact.options import Shape
 from headlens.attention.sites import Site, inventory
 from headlens.errors import OptionError, counted
@@ -25,7 +26,7 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
     """Heads in the order in which they go, the least important first.
 
     Args:
-        path: a table with a row for every head, or a plain list in that order.
+        path: a table with a row for every head, or the folder of a run with one; or a plain list in that order.
         where: of a table, which rows count: `COLUMN=VALUE`, all of them.
         by: the column that ranks them, the smallest number first; None for what the metric loses without the head
             (`delta` of ablation.csv, whose sign is that of the metric).
@@ -33,6 +34,7 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
     Raises:
         OptionError: if it cannot be read, ranks no heads, or names one twice.
     """
+    path = table_of(path, (*KEY_COLUMNS, by or _DELTA))
     if (rows := table_with(KEY_COLUMNS, path)) is None:
         if where or by is not None:
             raise OptionError(
@@ -59,9 +61,14 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
     return sorted(harm, key=harm.__getitem__)
 
 
+def run_of(path: Path | None) -> dict[str, Any]:
+    """What run.json says of the run that heads come from, whose folder or table this is; empty without one."""
+    return (read_run(path if path.is_dir() else path.parent) if path is not None else None) or {}
+
+
 def ranked_on(path: Path | None) -> str:
     """The name of the data that a run of `ablate` ranked heads on, beside whose table its run.json stands; or empty."""
-    record = (read_run(path.parent) if path is not None else None) or {}
+    record = run_of(path)
     names = (data.get("name") for model in record.get("models", []) if isinstance(data := model.get("data"), dict))
     return str(next(names, None) or "")
 

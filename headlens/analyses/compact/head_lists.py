@@ -21,13 +21,48 @@ REMOVED = "removed"
 _TELLING = (
     "model",
     "task",
+    "run",
     "strategy",
     "control_of",
     "seed",
     "n_pruned",
 )  # columns that tell the rows of a table apart
+_TAKEN = (
+    "Give a pruning.csv of headlens ablate --prune, a list of heads, or with --heads NUMBER an ablation.csv that ranks "
+    "them."
+)
 _YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
 Row = dict[str, str]
+
+
+def table_of(path: Path, columns: Sequence[str]) -> Path:
+    """The file itself, or of a run folder the only table with these columns.
+
+    Raises:
+        OptionError: if there is none in a folder, or there are several.
+    """
+    if not path.is_dir():
+        return path
+    fitting = [file for file in sorted(path.glob("*.csv")) if table_with(columns, file) is not None]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        names = ", ".join(file.name for file in fitting)
+        raise OptionError(f"--from: {path} is a folder with several such tables.", f"Name one of them: {names}.")
+    missing = ", ".join(columns)
+    raise OptionError(f"--from: {path} is a folder without a table of heads that has {missing}.", _advice(path))
+
+
+def _advice(folder: Path, ranking: Path | None = None) -> str:
+    """What to give instead of the folder of a run, or of a table in it that may rank heads but lists none."""
+    if (sweep := folder / "sweep.csv").is_file():
+        return f"{sweep} lists heads; the models of prune, in {folder / 'models'}, have lost theirs already."
+    if (ranking := ranking or folder / "ablation.csv").is_file():
+        return (
+            f"To cut out the least important heads of {ranking}, say how many with --heads NUMBER. headlens ablate "
+            "--prune writes a pruning.csv, which lists heads."
+        )
+    return _TAKEN
 
 
 def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
@@ -35,12 +70,14 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
 
     Args:
         path: a table with a column `removed` that lists heads (`pruning.csv`) or says yes or no of the head that the
-            columns stack, layer and head name; or a plain list of heads, with `#` before remarks.
+            columns stack, layer and head name; or a plain list of heads, with `#` before remarks; or the folder of a
+            run with one such table.
         where: of a table, which rows count: `COLUMN=VALUE`, all of them.
 
     Raises:
         OptionError: if it cannot be read, names no head, or has rows that name different heads.
     """
+    path = table_of(path, (REMOVED,))
     if (rows := table_with((REMOVED,), path)) is not None:
         heads = _of_table(path, rows, where)
     elif where:
@@ -48,7 +85,9 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
     else:
         heads = listed_heads(path)
     if not heads:
-        raise OptionError(f"--from: {path} names no head.", "Write one on each line, such as encoder.3.1.")
+        write = "Write one on each line, such as encoder.3.1."
+        advice = write if rows is None else "None was removed there: name another row with --where, or another file."
+        raise OptionError(f"--from: {path} names no head.", advice)
     return list(dict.fromkeys(heads))
 
 
@@ -57,7 +96,7 @@ def _lines(path: Path) -> list[str]:
         return path.read_bytes().decode("utf-8").lstrip("\ufeff").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
+        raise OptionError(f"--from: {path} {reason}.", _TAKEN) from error
 
 
 def table_with(columns: Sequence[str], path: Path) -> list[tuple[int, Row]] | None:
@@ -80,8 +119,11 @@ def listed_heads(path: Path) -> list[Head]:
     """The heads of a plain list in its order, with `#` before remarks.
 
     Raises:
-        OptionError: if it cannot be read, or a word in it is no head.
+        OptionError: if it cannot be read, is a table, or a word in it is no head.
     """
+    if path.suffix == ".csv" and len(columns := next(iter(_lines(path)), "").split(",")) > 1 and "." not in columns[0]:
+        ranking = path if set(KEY_COLUMNS) <= set(columns) else None
+        raise OptionError(f"--from: {path} is a table that lists no heads.", _advice(path.parent, ranking))
     numbered = ((n, re.split(r"[\s,;]+", line.partition("#")[0])) for n, line in enumerate(_lines(path), 1))
     return [head_of_line(path, number, name) for number, names in numbered for name in names if name]
 

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, read_ranking
+from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, read_ranking, run_of
 from headlens.analyses.compact.head_lists import read_heads
 from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.analyses.compact.report import INTERVALS
@@ -56,6 +56,7 @@ from headlens.interventions.plain_shape import plain_settings
 from headlens.interventions.rescaling import rescaling, scale_layers
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel, load, quiet
+from headlens.options import DEMO
 from headlens.planning.speed import operations_of, seconds_of
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.runs.progress import Advance, Reporter
@@ -464,10 +465,22 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _language_notes(request: CompactRequest) -> list[str]:
+    """A note where the bundled text is read although the heads come from a run on other data."""
+    arguments = run_of(request.from_file).get("arguments", {})
+    named = arguments.get("data") or [corpus for corpus in [arguments.get("corpus")] if corpus not in (None, DEMO)]
+    if request.corpus != DEMO or not isinstance(named, list) or not named:
+        return []
+    return [
+        "The model reads the bundled English sentences here, and the heads come from a run on "
+        f"{' and '.join(map(str, named))}: to compare and time it on text of that kind, name some with --corpus."
+    ]
+
+
 def _notes(
     request: CompactRequest, loaded: LoadedModel, small: PreTrainedModel, done: Compaction, counts: EncodingCounts
 ) -> list[str]:
-    notes = []
+    notes = _language_notes(request)
     if done.masked:
         names = " ".join(map(str, done.masked))
         whose = "its" if len(done.masked) == 1 else "their"

@@ -172,3 +172,12 @@ def test_the_text_of_a_ranking(tmp_path: Path) -> None:
     assert ranked_on(None) == ranked_on(tmp_path / "ablation.csv") == ""
     write_json({"command": "ablate", "models": [{"model": "a", "data": {"name": "sentences"}}]}, tmp_path / "run.json")
     assert ranked_on(tmp_path / "ablation.csv") == "sentences"
+
+
+def test_a_run_of_ablate_ranks_heads(tmp_path: Path) -> None:
+    table = "stack,layer,head,metric,delta\nencoder,0,1,accuracy,-0.5\nencoder,0,0,accuracy,-0.1\n"
+    (tmp_path / "ablation.csv").write_text(table, encoding="utf-8")
+    (tmp_path / "examples.csv").write_text("example,delta\n1,2\n", encoding="utf-8")
+    assert [str(head) for head in read_ranking(tmp_path)] == ["encoder.0.0", "encoder.0.1"]
+    with pytest.raises(OptionError, match="folder without a table of heads that has stack, layer, head, entropy"):
+        read_ranking(tmp_path, by="entropy")

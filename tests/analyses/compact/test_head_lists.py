@@ -136,3 +136,54 @@ def test_bad_lists(content: str | bytes | None, where: list[str], messages: list
         read_heads(path, where)
     assert all(m in str(caught.value) for m in messages), str(caught.value)
     assert caught.value.advice
+
+
+ABLATION = "stack,layer,head,delta\nencoder,0,1,-0.5\ncross,1,3,-0.1\n"
+
+
+def test_the_folder_of_a_run_is_its_table(tmp_path: Path) -> None:
+    (tmp_path / "examples.csv").write_text("example,loss\n1,2\n", encoding="utf-8")
+    (tmp_path / "pruning.csv").write_text("n,removed\n1,encoder.0.1\n2,encoder.0.1 cross.1.3\n", encoding="utf-8")
+    assert read_heads(tmp_path, ["n=2"]) == [A, C]
+    (tmp_path / "more.csv").write_text("n,removed\n1,cross.1.3\n", encoding="utf-8")
+    with pytest.raises(OptionError, match=r"several such tables\.\nName one of them: more\.csv, pruning\.csv"):
+        read_heads(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "messages"),
+    [
+        ({"ablation.csv": ABLATION}, "", ["folder without a table of heads that has removed", "--heads NUMBER"]),
+        ({"ablation.csv": ABLATION}, "ablation.csv", ["lists no heads", "--heads NUMBER", "ablate --prune"]),
+        (
+            {"rank.csv": ABLATION},
+            "rank.csv",
+            ["least important heads of", "rank.csv, say how many with --heads NUMBER"],
+        ),
+        ({"ablation.csv": ABLATION, "examples.csv": "a,b\n"}, "examples.csv", ["lists no heads", "ablation.csv"]),
+        ({"log.csv": "step,loss\n"}, "", ["folder without a table of heads", "Give a pruning.csv"]),
+        ({}, "", ["folder without a table of heads", "Give a pruning.csv"]),
+        (
+            {"sweep.csv": "run,removed\npenalty-1,encoder.0.1\n", "gates.csv": "stack,layer,head,gate\n"},
+            "gates.csv",
+            ["lists no heads", "sweep.csv lists heads", "models, have lost theirs already"],
+        ),
+        (
+            {"sweep.csv": "run,removed\npenalty-1,\n", "results.csv": "run,heads\n"},
+            "results.csv",
+            ["lists no heads", "sweep.csv lists heads", "models, have lost theirs already"],
+        ),
+        ({"sweep.csv": "run,removed\npenalty-1,\n"}, "", ["sweep.csv names no head", "None was removed there"]),
+        (
+            {"sweep.csv": "run,removed\na,encoder.0.1\nb,cross.1.3\n"},
+            "",
+            ["2 rows that name different heads", "--where run=b"],
+        ),
+    ],
+)
+def test_what_a_run_has_instead(files: dict[str, str], given: str, messages: list[str], tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(OptionError) as caught:
+        read_heads(tmp_path / given)
+    assert all(m in str(caught.value) for m in messages), str(caught.value)
