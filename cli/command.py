@@ -43,7 +43,9 @@ _ELSEWHERE = {
     "lr": "learning-rate",
     "output": "out",
     "output-dir": "out",
-    "dataset": "corpus",
+    **dict.fromkeys(("dataset", "source", "src", "input", "train-data", "train-file"), "corpus"),
+    **dict.fromkeys(("translation", "translations", "reference", "tgt"), "target"),
+    **dict.fromkeys(("eval-data", "valid", "validation-file"), "dev"),
     "num-epochs": "epochs",
     "max-steps": "steps",
 }
@@ -191,8 +193,10 @@ def _known_word(word: str, options: Mapping[str, DeclaredOption]) -> str:
 
 def _where_it_is(refused: str, command: str, options: Mapping[str, DeclaredOption]) -> str | None:
     """Says how an option is called here that other programs call so, or which commands have it; None if nobody does."""
-    if (here := _ELSEWHERE.get(refused, "")).replace("-", "_") in options:
-        return f"which is --{here} here."
+    called = _ELSEWHERE.get(refused, "")
+    for here in (called, _ALSO_CALLED.get(called, "").replace("_", "-")):
+        if here.replace("-", "_") in options:
+            return f"which is --{here} here."
     name = refused.replace("-", "_")
     having = [
         other

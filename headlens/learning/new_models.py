@@ -9,7 +9,8 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.errors import OptionError
+from headlens.errors import ModelError, OptionError
 
 PREFIX = "new:"
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -49,6 +50,19 @@ _WITH_NEXT: dict[str, type[PreTrainedModel]] = {
 _FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
 _END = "<|endoftext|>"
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+
+
+@contextmanager
+def hints_at_new(name: str) -> Iterator[None]:
+    """Adds to the error that there is no such model how a new one of that name is written, if there can be one."""
+    try:
+        yield
+    except ModelError as error:
+        with suppress(OptionError):
+            if not Path(name).exists():
+                _shape_of(name, {**_MASKED, **_CAUSAL, **_TRANSLATORS})
+                error.add_note(f"A new model with random weights is {PREFIX}{name}.")
+        raise
 
 
 def _shape_of(name: str, known: Mapping[str, tuple[int, int, int]]) -> tuple[int, int, int]:

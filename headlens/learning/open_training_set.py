@@ -213,7 +213,7 @@ def _examples(
     notes = left_out_notes(summary, summary.name, training_set.data.task_forward.reader.limit_text)
     notes += [] if held_out is None else left_out_notes(counts[1], held_out.name, None)
     notes += dict.fromkeys((*headed.notes, *summary.notes, *(held_out.notes if held_out else ())))
-    notes += seen_notes(train, held_out)
+    notes += seen_notes(train, held_out, named=options.dev_data is not None)
     return OpenedTraining(loaded, training_set, notes, summary.sha256, headed.fresh)
 
 
@@ -234,7 +234,7 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     return OpenedTraining(loaded, training_set, notes, summary.sha256, fresh)
 
 
-def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:
+def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None, *, named: bool = False) -> list[str]:
     """Notes on held-out examples that occur, word for word, in the training data.
 
     SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do
@@ -243,6 +243,7 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
     Args:
         learned: what is trained on.
         held_out: what is measured on.
+        named: whether the user named it, and it is no part of the training data.
 
     Returns:
         A note if they are a tenth or more of those looked for, else nothing.
@@ -255,10 +256,13 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list
     seen = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
     if seen < _WORTH_TELLING * len(chosen):
         return []
+    checked = f"{counted(len(chosen), 'example')} that {'was' if len(chosen) == 1 else 'were'} checked"
+    total = len(held_out.examples) if held_out else 0
+    advice = "Take them out of one of the two" if named else "Name others with --dev-data"
     return [
-        f"Of {counted(len(chosen), 'example')} that {'is' if len(chosen) == 1 else 'are'} measured on, {seen} "
-        f"{'occurs' if seen == 1 else 'occur'} word for word in the training data: the results are too optimistic. "
-        "Name others with --dev-data."
+        f"Of {checked} (of the {total} that are measured on, at most {_MOST} of {_FEWEST_WORDS} words or more), {seen} "
+        f"{'occurs' if seen == 1 else 'occur'} word for word in the training data, alone or inside of longer texts: "
+        f"the results are too optimistic. {advice}."
     ]
 
 

@@ -109,3 +109,69 @@ def test_what_does_not_fit_names_the_task_that_was_chosen(
     assert told.format("translation-loss", "MarianMTModel") in pairs.err
     named = headlens("ablate", made("judge"), "--task", "sst2", "--data", book, "--out", "run")
     assert "No --task is given" not in named.err
+
+
+@pytest.mark.parametrize(
+    ("command", "typed", "name"),
+    [
+        ("train", "--source", "--corpus"),
+        ("ablate", "--source", "--data"),
+        ("classify", "--train-file", "--corpus"),
+        ("train", "--translations", "--target"),
+        ("train", "--validation-file", "--dev"),
+        ("prune", "--src", "--corpus"),
+    ],
+)
+def test_names_of_other_programs(headlens: Headlens, command: str, typed: str, name: str) -> None:
+    done = headlens(command, "demo", typed, "x.txt")
+    assert done.code == 2
+    assert f"No such option: {typed}, which is {name} here." in " ".join(done.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "found"),
+    [
+        (("train",), "bert-tiny", True),
+        (("train", "--dry-run"), "gpt2-1x2x16", True),
+        (("train", "--task", "sst2", "--data", "own.tsv"), "albert-small", True),
+        (("train-dam", "--task", "mlm"), "bert-small", True),
+        (("train",), "bert-unheard", False),
+        (("train",), "bert-3x2x5", False),
+    ],
+)
+def test_new_models_without_their_prefix(headlens: Headlens, command: tuple[str, ...], name: str, found: bool) -> None:
+    Path("own.tsv").write_text(sentiment_table())
+    done = headlens(command[0], name, *command[1:], "--offline")
+    assert done.code == 2
+    assert (f"A new model with random weights is new:{name}." in done.err) is found
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [("BertForMaskedLM", "mlm"), ("BertForSequenceClassification", "classification"), ("BertForPreTraining", "mlm")],
+)
+def test_paraphrases_name_the_task_of_the_head(
+    headlens: Headlens, model: Callable[[str], str], kind: str, task: str
+) -> None:
+    rows = [f"{text(n)}\t{text(n, 1)}\t{text(n, 2)}\t{'first' if n % 2 else 'second'}" for n in range(8)]
+    Path("own.tsv").write_text("\n".join(["text\tfirst\tsecond\tlabel", *rows]))
+    done = headlens("ablate", model(kind), "--data", "own.tsv", "--out", "run")
+    assert done.code == 0, done.err
+    notes = json.loads(Path("run/run.json").read_text())["notes"]
+    assert any(note.endswith(f"is another --task: {task} with --data.") for note in notes)
+
+
+def test_results_on_training_text_are_told(headlens: Headlens, book: str) -> None:
+    learned = ("--steps", 1, "--model-args", "vocabulary=60", "--quiet")
+    assert headlens("train", "new:bert-1x2x16", "--corpus", book, *learned, "--out", "run").code == 0
+    Path("other.txt").write_text("\n".join(text(n, 2) for n in range(30)), encoding="utf-8")
+    told = "book.txt is what the model was trained on (run/run.json)"
+    for data, found in ((book, True), ("other.txt", False)):
+        assert (
+            headlens("ablate", "run/model", "--data", data, "--limit", 5, "--out", "ablated", "--overwrite").code == 0
+        )
+        assert (told in "".join(json.loads(Path("ablated/run.json").read_text())["notes"])) is found
+    for dev, found in (((), True), (("--dev", "other.txt"), False)):
+        done = headlens("prune", "run/model", "--corpus", book, *dev, *SHORT, "--out", "pruned", "--overwrite")
+        assert done.code == 0, done.err
+        assert (told in "".join(json.loads(Path("pruned/run.json").read_text())["notes"])) is found

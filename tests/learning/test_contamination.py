@@ -41,13 +41,14 @@ def test_word_for_word(texts: tuple[str, ...], found: bool) -> None:
     notes = seen_notes(LEARNED, held(texts))
     assert bool(notes) is found
     if found:
-        assert notes[0].startswith("Of 1 example that is measured on, 1 occurs word for word")
-        assert "--dev-data" in notes[0]
+        assert notes[0].startswith("Of 1 example that was checked (of the 1 that are measured on,")
+        assert "), 1 occurs word for word in the training data, alone or inside of longer texts" in notes[0]
+        assert notes[0].endswith("Name others with --dev-data.")
 
 
 def test_a_tenth_is_told_and_less_is_not() -> None:
     assert seen_notes(LEARNED, held(("is a quiet joy",), fresh=9))[0].startswith(
-        "Of 10 examples that are measured on, 1 occurs"
+        "Of 10 examples that were checked (of the 10 that are measured on, at most 200 of 4 words or more), 1 occurs"
     )
     assert not seen_notes(LEARNED, held(("is a quiet joy",), fresh=10))
 
@@ -60,7 +61,20 @@ def test_nothing_to_look_for() -> None:
 
 def test_of_many_examples_200_are_looked_at() -> None:
     many = held(*[("is a quiet joy",)] * 450)
-    assert seen_notes(LEARNED, many)[0].startswith("Of 150 examples that are measured on, 150 occur")  # every third
+    note = seen_notes(LEARNED, many)[0]
+    assert note.startswith("Of 150 examples that were checked (of the 450 that are measured on,")  # every third
+    assert "150 occur word for word" in note
+
+
+def test_only_examples_of_some_words_are_counted_as_checked() -> None:
+    note = seen_notes(LEARNED, held(("is a quiet joy",), ("joy",), ("the film",)))[0]
+    assert note.startswith("Of 1 example that was checked (of the 3 that are measured on,")
+
+
+def test_who_named_held_out_examples_is_not_told_to_name_some() -> None:
+    note = seen_notes(LEARNED, held(("is a quiet joy",)), named=True)[0]
+    assert "--dev-data" not in note
+    assert note.endswith("Take them out of one of the two.")
 
 
 def test_questions_have_to_be_there_with_their_text() -> None:

@@ -54,7 +54,7 @@ from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples, suited_data, tells_task
 from headlens.tasks.task import Floats, PreparedExample, Task
 from headlens.tasks.task_examples import Chosen, Examples, example_table, ranking_part
-from headlens.tasks.task_heads import check_head, classifier_names
+from headlens.tasks.task_heads import check_head, classifier_names, task_of_head
 from headlens.tasks.task_options import AUTO, OWN_CLASSES
 from headlens.tasks.test_set_predictions import read_test_sets, write_predictions
 
@@ -391,10 +391,13 @@ class _Ablated:
             ranked = f"; `ranked` used the order of --mode {self.request.options.mode}"
             ranked *= "ranked" in self.request.pruning.strategies
             notes.append(f"In pruned models the heads are removed altogether{ranked}.")
-        if task.head == "embedding" and "For" in (name := type(self.loaded.model).__name__):
+        model = self.loaded.model
+        if task.head == "embedding" and (model.base_model is not model or "For" in type(model).__name__):
+            name, made_for = type(model).__name__, task_of_head(model) or OWN_CLASSES
+            made_for = "translation-loss" if made_for == "translation" else made_for
             notes.append(
                 f"{task.name} compares mean hidden states: the head of {name} is not used. What that was trained for "
-                "is another --task, such as classification with --data."
+                f"is another --task: {made_for} with --data."
             )
         notes += [_STOOD_IN[mode] for mode in (self.request.options.mode,) if mode in _STOOD_IN]
         return notes + idle_notes(task, metric, records, sweep.zeroed_heads(self.loaded.model, task))

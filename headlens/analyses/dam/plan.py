@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.dam.options import DamRequest
+from headlens.learning.new_models import hints_at_new
 from headlens.learning.open_training_set import suited_training_set
 from headlens.learning.training_options import TEXT
 from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
@@ -13,7 +14,8 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     """A training with a mask for each penalty, and one without where not the mask alone is trained."""
     planner = Planner("train-dam", reporter, request.training.precision)
     longest = request.training_set.longest or 128
-    planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
+    with hints_at_new(request.model):
+        planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
     offline = request.model_options.offline
     training_set = suited_training_set(request.training_set, planner.models[0].model, offline=offline)
     learned, held_out = planner.training_set(training_set, offline=offline)

@@ -12,7 +12,7 @@ from headlens.analyses.dam.sweep import DamSweep
 from headlens.corpora.sources import open_corpus
 from headlens.errors import counted
 from headlens.learning.mask_learning import EARLIER_MASKS, MASKS, load_mask, made_mask
-from headlens.learning.new_models import PREFIX, is_new
+from headlens.learning.new_models import PREFIX, hints_at_new, is_new
 from headlens.learning.open_training_set import OpenedTraining, open_training_set
 from headlens.learning.sweep import SweepRun, notes_once
 from headlens.learning.text_training import block_length, made_new
@@ -68,7 +68,8 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
 
 def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     if not is_new(request.model):
-        return run.load(request.model, request.model_options)
+        with hints_at_new(request.model):
+            return run.load(request.model, request.model_options)
     data, options = request.training_set, request.model_options
     corpus = open_corpus(
         data.corpus, replace(data.corpus_options(offline=options.offline), target=None, target_column=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
+from headlens.learning.new_models import hints_at_new
 from headlens.learning.training_options import BLOCK
 from headlens.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
 from headlens.runs.progress import Reporter
@@ -14,7 +15,8 @@ def train_plan(request: TrainRequest | FineTuneRequest, reporter: Reporter) -> P
     plan_attention(planner, request.attention)
     sizes = request.text if isinstance(request, TrainRequest) else request
     longest = max(sizes.longest or 0, 512)
-    planner.model(request.model, request.model_options, vocabulary=sizes.vocabulary, longest=longest)
+    with hints_at_new(request.model):
+        planner.model(request.model, request.model_options, vocabulary=sizes.vocabulary, longest=longest)
     length = None
     if isinstance(request, TrainRequest):
         dev = request.dev, request.dev_target

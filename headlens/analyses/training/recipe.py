@@ -25,7 +25,7 @@ from headlens.learning import text_training
 from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
 from headlens.learning.loop import Trainer, TrainingState
-from headlens.learning.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
+from headlens.learning.new_models import PREFIX, hints_at_new, is_new, masked_model, wordpiece_tokenizer
 from headlens.learning.open_training_set import read_examples, read_further, read_text, seen_notes
 from headlens.learning.sweep import notes_once
 from headlens.learning.training_run import (
@@ -102,7 +102,8 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             state, saved, notes = fit(
                 run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better
             )
-            notes = [*_notes(headed, rows, dev_rows), *seen_notes(train, dev), *notes]
+            seen = seen_notes(train, dev, named=request.dev_data is not None)
+            notes = [*_notes(headed, rows, dev_rows), *seen, *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             # The final model on what was held out, as if it was loaded again.
@@ -136,7 +137,8 @@ def _measured(
 
 def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:
     if not is_new(request.model):
-        return run.load(request.model, request.model_options)
+        with hints_at_new(request.model):
+            return run.load(request.model, request.model_options)
     with run.reporter.status("learning a vocabulary"):
         texts = (text for example in examples.examples for text in texts_of(example))
         tokenizer = wordpiece_tokenizer(texts, request.vocabulary, _LONGEST)
@@ -264,7 +266,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             run, request.corpus, request.corpus_options, text.dev_share, (request.dev, request.dev_target)
         )
         hashes = {} if dev is None else {"what is held out": summarise(dev).sha256}
-        given = None if is_new(request.model) else run.load(request.model, options)
+        with hints_at_new(request.model):
+            given = None if is_new(request.model) else run.load(request.model, options)
         run.depend_on(given, {"the corpus": summary.sha256, **hashes})
         fresh: tuple[str, ...] = ()
         if given is None:
