@@ -73,7 +73,7 @@ def _learned(record: Mapping[str, Any]) -> Iterator[tuple[str, str | None, Path]
 
 
 def _from_there(name: str, record: Mapping[str, Any]) -> Path:
-    """A path as the run of a record saw it."""
+    """Returns a path of a record, seen from the folder in which its run was started."""
     directory = record.get("directory")
     return Path(directory if isinstance(directory, str) else "", name)
 
