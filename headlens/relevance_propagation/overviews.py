@@ -71,9 +71,9 @@ def shares_title(*parts: pd.DataFrame) -> str:
 def _above(*parts: pd.DataFrame) -> str:
     """What `largest_shares` asks of a head: the interval decides where there is one."""
     shares, raws = (any(_tested(rows, name) for rows in parts) for name in ("ci_low", "raw_low"))
-    if raws and not shares:
-        return "share is above 0 and raw significantly so"
-    return f"share and raw are {'significantly ' * shares}above 0"
+    if shares == raws:
+        return f"share and raw are {'significantly ' * shares}above 0"
+    return "share is above 0 and raw significantly so" if raws else "share is significantly above 0 and raw above 0"
 
 
 def _tested(rows: pd.DataFrame, name: str) -> bool:

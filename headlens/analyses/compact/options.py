@@ -37,7 +37,7 @@ class CompactRequest(Checked):
     model: str = option(DEMO, MODEL_NAME)
     heads: tuple[str, ...] = option(
         (),
-        "Heads to cut out, comma-separated (STACK.LAYER.HEAD, counted from 0), or how many of a ranking in --from.",
+        "Heads to cut out: STACK.LAYER.HEAD,…; or how many of --from.",
         HEADS,
         metavar="HEADS",
         parse=names,
@@ -45,8 +45,8 @@ class CompactRequest(Checked):
     )
     from_file: Path | None = option(
         None,
-        "Run folder or file that lists the heads to cut out (a pruning.csv, a column 'removed', a plain list), or that "
-        "ranks them for --heads N (an ablation.csv, a list with the least important first).",
+        "Run folder or file that lists the heads (pruning.csv, a plain list), or ranks them for --heads N "
+        "(ablation.csv, a list, the least important first).",
         HEADS,
         metavar="FILE",
         flags=("--from", "--from-file"),

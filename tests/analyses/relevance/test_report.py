@@ -117,7 +117,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     html = render([RunSection(read, [])])
     order = [
         "Largest contributions across layers",
-        shares_title(),
+        shares_title(read.tables["relevance"]),
         "Agreement of rules",
         "relevance.csv",
         "correlations.csv",
