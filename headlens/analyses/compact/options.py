@@ -37,7 +37,7 @@ class CompactRequest(Checked):
     model: str = option(DEMO, MODEL_NAME)
     heads: tuple[str, ...] = option(
         (),
-        "Heads to cut out (STACK.LAYER.HEAD,…), or how many of a ranking in --from.",
+        "Heads to cut out: STACK.LAYER.HEAD,…, or how many of a ranking in --from.",
         HEADS,
         metavar="HEADS",
         parse=names,
@@ -45,8 +45,8 @@ class CompactRequest(Checked):
     )
     from_file: Path | None = option(
         None,
-        "Run folder or file with the heads (pruning.csv, a list), or for --heads N a ranking (ablation.csv, a list, the "
-        "least important first).",
+        "Run folder or file with the heads (pruning.csv, a list), or for --heads N a ranking (ablation.csv); the least "
+        "important head of a list that is a ranking stands first.",
         HEADS,
         metavar="FILE",
         flags=("--from", "--from-file"),
