@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
+from tiers import rest_slow
 
 from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.errors import OptionError, OutputError
@@ -49,7 +50,7 @@ def test_a_pdf_has_letters_and_the_same_bytes(tmp_path: Path) -> None:
     assert b"/Type3" not in content
 
 
-@pytest.mark.parametrize("ending", ["pdf", "ps", "eps"])
+@pytest.mark.parametrize("ending", rest_slow(["pdf", "ps", "eps"]))
 @pytest.mark.parametrize("user", [3, 42])
 def test_a_figure_that_a_user_writes_has_true_type_letters(ending: str, user: int, tmp_path: Path) -> None:
     """And the settings of matplotlib stay the user's, for figures of others, too."""
