@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from headlens.errors import counted
+from headlens.errors import OptionError, counted
 from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.curves import VALUES
@@ -105,6 +105,19 @@ def margin_of(
     if requested is None and replaced is not None and (whole := abs(baseline - replaced)) > 0:
         size = min(size, _OF_SKILL * whole)
     return Margin(size, metric in LOWER_IS_BETTER, max(1, tests))
+
+
+def check_margin(metric: str, requested: float | None) -> None:
+    """Refuses a margin that nothing can lose, such as 5 points of a share that were written as 5.
+
+    Raises:
+        OptionError: for a metric between 0 and 1, or 0 and 100, and a margin as large as that.
+    """
+    whole = 100.0 if metric in OF_A_HUNDRED else 1.0
+    if requested is None or metric in NO_UPPER_END or requested < whole:
+        return
+    points = f"A point is --margin {whole / 100:g}, and so the usual one."
+    raise OptionError(f"--margin {requested:g}: {metric} is between 0 and {whole:g}, and cannot lose that.", points)
 
 
 def _of_losses(metric: str, baseline: float, guesses: float) -> float:

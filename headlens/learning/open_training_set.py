@@ -14,6 +14,7 @@ from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes
 from headlens.findings.training_data import training_data_notes
+from headlens.findings.verdicts import check_margin
 from headlens.learning.text_training import TextData, loaded_model, unknown_text_notes
 from headlens.learning.training_options import TEXT, TextOptions, TextTask, TrainingSetOptions
 from headlens.learning.training_set import TaskRows, TrainingSet, hold_out
@@ -59,9 +60,11 @@ class OpenedTraining:
 
 
 def open_training_set(
-    options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
+    options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, margin: float | None, *, offline: bool
 ) -> OpenedTraining:
     """Returns the model with the head that the task needs, its training set, and what to know about both.
+
+    A margin is refused that the task's metric cannot lose.
 
     Raises:
         InputError: whatever is wrong with the data.
@@ -70,6 +73,7 @@ def open_training_set(
     of_text = options.data.task in TEXT
     with tells_task(given.named_data, options.data.task, loaded.model):
         opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
+    check_margin(opened.training_set.task.metrics[0], margin)
     if opened.training_set.held is None:
         source = options.corpus if of_text else "+".join(options.data.data) or options.data.task
         raise CorpusError("too few examples to hold some out.", "Name some with --dev-data or --dev.", path=source)

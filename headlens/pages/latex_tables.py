@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headlens.pages.formatting import escaped_latex, slug, typeset
-from headlens.pages.page_tables import NARROW, Column, PageTable
+from headlens.pages.page_tables import Column, PageTable
 from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH
 from headlens.visible_text import visible_text
 
@@ -55,8 +55,9 @@ def latex_table(table: PageTable, width: str = "full", label: str = "") -> str:
     same = ", ".join(f"{name} {cell.text}" for name, cell in shown.same if cell.text)
     about = _PICTURED.sub("", table.about).replace("`", "")
     title = escaped_latex(table.title)
+    # What is said of columns that are not there would be false below the table.
     caption = " ".join(
-        [title if title.endswith("?") else f"{title}.", escaped_latex(about)]
+        [title if title.endswith("?") else f"{title}.", *([] if left_out else [escaped_latex(about)])]
         + [f"The same in all rows: {escaped_latex(same)}."] * bool(same)
     )
     room = _column_widths(shown, points)
@@ -71,6 +72,7 @@ def latex_table(table: PageTable, width: str = "full", label: str = "") -> str:
     lines = [
         f"% needs \\usepackage{{booktabs}}; made for {inches:g} inches",
         *([f"% left out, see the CSV files of the run: {visible_text(left_out, '')}"] if left_out else []),
+        *([f"% of the whole table: {visible_text(about, '')}"] if left_out and about else []),
         f"\\begin{{{environment}}}",
         "\\centering\\footnotesize\\setlength{\\tabcolsep}{3pt}",
         f"\\caption{{{caption.strip()}}}",
@@ -110,8 +112,9 @@ def _with_intervals_inside(table: PageTable) -> PageTable:
         columns[value] = Column(f"{columns[value].name} [{name}]", numeric=True)
         for row in rows:
             texts, text = [row[n].text.replace(" to ", ", ") for n in ends], row[value].text
-            # Some intervals begin with their value already.
-            whole = texts[0] if "[" in texts[0] else f"{text} [{', '.join(texts)}]"
+            # Some intervals begin with their value already, and some have brackets.
+            bracketed = texts[0] if texts[0].startswith("[") else f"[{', '.join(texts)}]"
+            whole = texts[0] if "[" in texts[0][1:] else f"{text} {bracketed}"
             row[value] = replace(row[value], text=whole if all(texts) else text)
     kept = [n for n in range(len(columns)) if n not in gone]
     return _of_columns(replace(table, columns=tuple(columns), rows=tuple(map(tuple, rows))), kept)
@@ -120,7 +123,7 @@ def _with_intervals_inside(table: PageTable) -> PageTable:
 def _without_settings(table: PageTable) -> PageTable:
     """Returns a table without what is the same in every row, which goes to `same`; of one row without its settings."""
     settings = [n for n, column in enumerate(table.columns) if column.name in _SETTINGS]
-    if len(table.rows) != 1 or len(table.columns) <= NARROW or len(settings) == len(table.columns):
+    if len(table.rows) != 1 or len(settings) == len(table.columns):
         return table.narrowed()
     same = tuple((table.columns[n].name, table.rows[0][n]) for n in settings)
     return replace(_of_columns(table, [n for n in range(len(table.columns)) if n not in settings]), same=same)
@@ -135,8 +138,9 @@ def _fitting(table: PageTable, most: int, points: float) -> PageTable:
         # A value says little beside its difference from another, which has the interval.
         least = (*_DETAILS, "value") if any(name.endswith("]") for name in names) else _DETAILS
         details = [names.index(name) for name in least if name in names[1:]]
-        plain = [n for n, name in enumerate(names) if n and not name.endswith("]")]
-        gone = (details or plain[-1:] or [len(names) - 1])[0]
+        plain = [n for n, name in enumerate(names) if n and not name.endswith("]") and name not in _SETTINGS]
+        settings = [n for n, name in enumerate(names) if n and name in _SETTINGS and name != "metric"]
+        gone = (details or plain[-1:] or settings[-1:] or [len(names) - 1])[0]
         table = _of_columns(table, [n for n in range(len(names)) if n != gone])
     return table
 

@@ -20,6 +20,7 @@ from headlens.errors import InputError, OptionError
 from headlens.findings.verdicts import (
     SWEEP_VERDICT,
     bound_text,
+    check_margin,
     chosen_text,
     counts_text,
     foremost,
@@ -404,3 +405,16 @@ def test_of_what_differs_between_texts_no_more_than_a_tenth_is_small(replaced: f
 def test_models_within_guesses(metric: str, chance: list[float], low: list[float], guesses: bool) -> None:
     assert within_guesses(pd.DataFrame({"metric": metric, "chance": chance, "ci_low": low})) == guesses
     assert not within_guesses(pd.DataFrame({"metric": [metric], "ci_low": [0.0]}))
+
+
+@pytest.mark.parametrize(
+    ("metric", "margin", "point"),
+    [("accuracy", 1.0, "0.01"), ("f1", 5.0, "0.01"), ("matthews", 2.0, "0.01"), ("bleu", 100.0, "1"), ("loss", 5.0, ""),
+     ("accuracy", 0.05, ""), ("bleu", 5.0, ""), ("logit_difference", 3.0, ""), ("accuracy", None, "")],
+)  # fmt: skip
+def test_a_margin_that_nothing_can_lose_is_refused(metric: str, margin: float | None, point: str) -> None:
+    if not point:
+        check_margin(metric, margin)
+        return
+    with pytest.raises(OptionError, match=rf"{metric} is between 0 and 1.*\nA point is --margin {point}, and"):
+        check_margin(metric, margin)

@@ -100,9 +100,13 @@ def test_what_is_the_same_in_every_row_is_said_in_the_caption_and_details_stay_i
     same = "model m, task sst2, metric accuracy, mode zero, all heads 0.748, significant yes, n 208, margin 0.010"
     for tex, environment in ((full, "table*"), (column, "table")):
         assert f"\\begin{{{environment}}}\n" in tex
-        assert f"Losses. value is without the head. The same in all rows: {same}.}}" in tex
+        assert f"The same in all rows: {same}.}}" in tex
         assert r"$-$0.077 [$-$0.127, $-$0.027]" in tex
     assert "left out" not in full
+    assert r"\caption{Losses. value is without the head. The same" in full
+    # What would be said of columns that are not there is a remark.
+    assert r"\caption{Losses. The same" in column
+    assert column.splitlines()[2] == "% of the whole table: value is without the head."
     assert column.splitlines()[1] == "% left out, see the CSV files of the run: value, examples that would decide"
     assert (inches(full) < 7, inches(column) < 3.3) == (True, True)
 
@@ -113,6 +117,20 @@ def test_of_one_row_the_settings_are_said_in_the_caption() -> None:
     assert "The same in all rows: model m, task sst2, metric accuracy, mode zero, margin 0.010.}" in tex
 
 
+def test_values_are_never_left_out_for_settings() -> None:
+    names = ("model", "task", "data", "metric", "n")
+    row = {**dict.fromkeys(names, "a-rather-long-word"), "value": 0.5, "95 % CI": Cell("0.25 to 0.75")}
+    one = latex_table(page_table("What the model achieves", [row]), "column")
+    assert head_of(one) == ["n", "value [95 % CI]"]
+    assert "metric a-rather-long-word" in one
+    two = [row | dict.fromkeys(names, f"a-rather-long-word-{number}") for number in range(2)]
+    assert head_of(latex_table(page_table("What models achieve", two), "column")) == [
+        "model",
+        "metric",
+        "value [95 % CI]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("row", "name", "cell"),
     [
@@ -121,6 +139,9 @@ def test_of_one_row_the_settings_are_said_in_the_caption() -> None:
         ({"value": 0.5, "95 % interval": Cell("0.4 to 0.6")}, "value [95 % interval]", "0.500 [0.4, 0.6]"),
         ({"value": 0.5, "95 % CI": Cell("0.50 [0.4, 0.6]")}, "value [95 % CI]", "0.50 [0.4, 0.6]"),
         ({"value": 0.5, "95 % CI": Cell("range 0.4 to 0.6")}, "value [95 % CI]", "0.500 [range 0.4, 0.6]"),
+        # In brackets already, but without the value.
+        ({"value": 0.5, "95 % CI": Cell("[0.4, 0.6]")}, "value [95 % CI]", "0.500 [0.4, 0.6]"),
+        ({"value": -0.5, "95 % CI of it": Cell("[-0.6, -0.4]")}, "value [95 % CI of it]", r"$-$0.500 [$-$0.6, $-$0.4]"),
     ],
 )
 def test_intervals_stand_behind_their_values(row: Mapping[str, Any], name: str, cell: str) -> None:
@@ -135,7 +156,7 @@ def test_intervals_stand_behind_their_values(row: Mapping[str, Any], name: str, 
 @given(
     st.lists(st.sampled_from(["margin", "n", "verdict", "of its stack", "share", "p", "heads"]), unique=True),
     st.lists(st.sampled_from(["random-by-layer (importance), mean of 5", "runs/a/penalty-0.001@least=0.2", "none"]),
-             min_size=2, max_size=4),
+             min_size=2, max_size=3, unique=True),
     st.sampled_from(["full", "column"]),
 )  # fmt: skip
 def test_no_table_is_wider_than_its_place(names: list[str], words: list[str], width: str) -> None:

@@ -38,7 +38,7 @@ from headlens.findings.result_notes import (
     were,
 )
 from headlens.findings.training_data import training_data_notes
-from headlens.findings.verdicts import has_no_verdicts, tied
+from headlens.findings.verdicts import check_margin, has_no_verdicts, tied
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.models.names import first_and_last, recorded_steps
@@ -114,7 +114,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         known = () if first is None else classifier_names(first)
         with nullcontext() if first is None else tells_task(request.data, data.task, first.model):
             task, source = open_examples(data, offline=offline, known=known)
-        metric = chosen_metric(task, request.options.metric)
+        check_margin(metric := chosen_metric(task, request.options.metric), request.options.margin)
         test_sets = read_test_sets(request.predict, data, offline=offline)
         for name in request.models[1:]:
             # Errors in it are raised before the first model is swept.

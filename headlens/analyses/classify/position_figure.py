@@ -106,7 +106,8 @@ def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
         part.stack == CAUSAL and not table.iloc[:, _LATER:].any(axis=None)
         for part, table in zip(pieces, tables, strict=True)
     ]
-    title = "Offsets of attention heads" + "\n(dotted: later tokens, which causal heads cannot see)" * any(causal)
+    title = "Offsets of attention heads, special tokens left out"
+    title += "\n(dotted: later tokens, which causal heads cannot see)" * any(causal)
     title += even_note(even, _TELL_NOTHING)
     figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, title)
     grid = figure.subplots(below, abreast, squeeze=False)

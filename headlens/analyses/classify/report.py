@@ -97,7 +97,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
     shares = []
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
-        shares.append(HeadShares("Position of the most attended token", offsets))
+        shares.append(HeadShares("Position of the most attended token, special tokens left out", offsets))
     return HeadFacts(series, texts, shares, read_maps(run, str))
 
 
@@ -265,11 +265,13 @@ _CAPTIONS = {
     ),
     "offsets": Caption(
         "All offsets",
-        "One line per head, numbered by layer and head: the share of its tokens whose most attended token is at "
-        "each distance; below them, what uniform attention has. The cells at the ends add up everything farther than 8 "
-        "tokens: in long sentences they are bright for heads without any preference, too. A single bright cell in "
-        "between marks a positional head; without one, no fixed distance says where a head points. Dotted: later "
-        f"tokens, which causal heads cannot see. {_TIES}",
+        "One line per head, numbered by layer and head: the share of its tokens whose most attended token, special "
+        "tokens left out, is at each distance; below them, what uniform attention has. The cells at the ends add up "
+        "everything farther than 8 tokens: in long sentences they are bright for heads without any preference, too. A "
+        "single bright cell in "
+        "between is a fixed distance at which a head points where it does not point at special tokens: a sink may have "
+        "one, too, of the little weight that is left. Without one, no fixed distance says where a head points. Dotted: "
+        f"later tokens, which causal heads cannot see. {_TIES}",
     ),
     "rare_words": Caption(
         "Attention to rare words",

@@ -38,7 +38,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         longest = block_length(loaded, request.dam.longest)
         request = replace(request, dam=replace(request.dam, longest=longest))
         training_set = replace(request.training_set, longest=longest)
-        opened = open_training_set(training_set, run, loaded, seed, offline=offline)
+        opened = open_training_set(training_set, run, loaded, seed, request.margin, offline=offline)
         # Errors in the mask are raised before anything is measured.
         made_mask(opened.training_set.task.network(opened.loaded.model), request.learning)
         training = request.training.of_loop()

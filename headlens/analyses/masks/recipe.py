@@ -104,7 +104,7 @@ def _trained(
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        opened = open_training_set(study.training_set, run, loaded, seed, offline=offline)
+        opened = open_training_set(study.training_set, run, loaded, seed, study.margin, offline=offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", opened.training_set.facts)
         return replace(opened, training_set=replace(opened.training_set, further=further))

@@ -64,7 +64,9 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         files = {"roles-corpus": given.roles_corpus, "roles-target": given.roles_target, "frequency": given.frequency}
         run.depend_on(None, file_hashes({f"the file of --{option}": path for option, path in files.items()}))
         loaded = run.load(request.model, request.model_options)
-        opened = open_training_set(request.training_set, run, loaded, request.training.seed, offline=offline)
+        opened = open_training_set(
+            request.training_set, run, loaded, request.training.seed, request.sweep.loss_margin, offline=offline
+        )
         loaded, training_set, gates = opened.loaded, opened.training_set, request.resolved_gates
         training, scratch = request.training.of_loop(), request.training.scratch()
         count = TrainingCallbacks(processes=run.processes.count).updates

@@ -33,6 +33,7 @@ from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, ResumeError, counted, read_errors
 from headlens.files import atomic_path
 from headlens.findings.result_notes import left_out_notes
+from headlens.findings.verdicts import check_margin
 from headlens.learning.alphas_figure import ALPHAS
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
 from headlens.learning.sweep import Baseline, SweepRun
@@ -77,6 +78,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if opened is not None:
             notes += left_out_notes(counts, opened[1].name, None)
             check_head(loaded, opened[0])
+            check_margin(opened[0].metrics[0], request.metric.loss_margin)
             examples = Examples.of(*opened, loaded)
             examples.ask_shortest(loaded)
             notes += [*left_out_notes(examples.summary, opened[1].name, examples.reader.limit_text), *examples.notes]

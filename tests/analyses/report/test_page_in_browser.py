@@ -347,7 +347,7 @@ def test_a_card_of_the_head_that_is_pointed_at_or_chosen(visit: Callable[..., Op
     assert heads.card.startswith("encoder.1.2")
     bars = heads.page.locator("#heads-card svg.bars")
     assert bars.locator("rect").count() == 19
-    assert "Position of the most attended token" in (bars.get_attribute("aria-label") or "")
+    assert "Position of the most attended token, special tokens left out" in (bars.get_attribute("aria-label") or "")
     row = classify_tables()["heads"].iloc[5]
     assert heads.number("confidence")[0] == f"{100 * row['confidence']:.1f} % of weight on one token"
     offset = f"{row['positional_offset']:+.0f}".replace("-", "−")
