@@ -195,7 +195,8 @@ class Planner(Plan):
         check_text_task(task, self.models[0].name, self.models[0].model)
         named = [(corpus, options)] + ([(dev[0], options.held_out(dev[1]))] if dev[0] is not None else [])
         for (spec, read), option in zip(named, (TARGET_COLUMN, DEV_TARGET), strict=False):
-            if task == "translation":
+            # What a plan would have to fetch it does not read.
+            if task == "translation" and not spec.startswith("hub:"):
                 next(sentence_pairs(open_corpus(spec, read), option), None)
         sizes = [self.corpus(spec, read) for spec, read in named]
         return sizes[0].split(share) if len(sizes) < 2 else (sizes[0], sizes[1])
