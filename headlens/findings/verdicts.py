@@ -303,10 +303,12 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     every = "both" if lost == 2 else f"all {lost}"
     number = every if lost == len(rows) else f"{lost or 'none'} of {len(rows)}"
     undecided, small = counts[NOT_DECIDED], counts[NOT_NEEDED]
+    both = int((loses_significantly(rows) & (rows["verdict"] == NOT_NEEDED).to_numpy(bool)).sum())
+    beside = [f"{better} measured better"] * bool(better) + [f"{both} of them significantly"] * bool(both)
     texts = {
         NOT_DECIDED: f", {undecided} {'is' if undecided == 1 else 'are'} not decided" * bool(undecided),
         NOT_NEEDED: f", {small} {'loses' if small == 1 else 'lose'} less than the margin" * bool(small)
-        + f" ({better} measured better)" * bool(better),
+        + f" ({', '.join(beside)})" * bool(beside),
     }
     # What is told next stands last.
     others = "".join(sorted(texts.values(), key=lambda text: text == texts.get(row["verdict"])))

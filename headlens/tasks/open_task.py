@@ -32,7 +32,7 @@ MOST = 100  # classes of data of one's own
 _FEW = 10  # so many classes may be in any data, more only where each has two examples on average
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 OwnSource = RowExamples | ChainedExamples
-SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
+SOURCES = "Give a file .tsv, .csv, .jsonl or .json (for tasks of plain text also .txt; all also .gz), or hub:NAME."
 
 
 def open_task(

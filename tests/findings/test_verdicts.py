@@ -177,6 +177,7 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
         both = pd.concat([small.assign(delta=change), small.assign(p_holm=0.4)]).assign(metric=metric)
         begin = "1 of 2 masks loses" if lost else "none of 2 masks loses"
         assert told(both).startswith(f"{begin} significantly, 2 lose less than the margin")
+        assert ("1 of them significantly" in told(both)) == lost, "which counts one twice"
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,9 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         written = [path.with_suffix(suffix) for path in files for suffix in dict.fromkeys([path.suffix, *suffixes])]
         files = [*(path for path in written if path in folder.files), *more, folder.path / PAGE]
     several = len(runs) > 1
-    notes = [f"{section.run.label}: {text}" if several else text for section in sections for text in section.remarks]
+    reports = [str(named) for named in request.runs if named not in {run.folder for run in runs}]
+    notes = [f"Left out, as they hold reports and no runs: {', '.join(reports)}."] * bool(reports)
+    notes += [f"{section.run.label}: {text}" if several else text for section in sections for text in section.remarks]
     wide = [p for section in sections for p in section.pictures if p.inches > COLUMN_WIDTH + 0.05]
     if wide and request.width == "column":
         names = dict.fromkeys(f"{p.name} ({p.run})" if several else p.name for p in wide)
@@ -135,6 +137,9 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
     names = [place.name or str(place) for place in places]
     labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
     runs = list(map(read_recorded, folders, labels))
+    # `runs/*` names the pages made before, too.
+    if any(run.command != "report" for run in runs):
+        runs = [run for run in runs if run.command != "report"]
     for run in runs:
         if run.command == "report":
             sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"

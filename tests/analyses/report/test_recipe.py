@@ -329,6 +329,15 @@ def test_a_report_is_no_run(other: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_pages_among_runs_are_left_out(other: Path, tmp_path: Path) -> None:
+    """As where a shell writes out `runs/*`."""
+    report(other, out=tmp_path / "page")
+    done = report(tmp_path / "page", other, out=tmp_path / "out")
+    assert [section.run.folder for section in done.sections] == [other]
+    assert f"Left out, as they hold reports and no runs: {tmp_path / 'page'}." in done.notes
+    assert not any("hold reports" in note for note in report(other, out=tmp_path / "alone").notes)
+
+
 def test_nothing_is_written_when_one_of_the_runs_is_broken(
     other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
