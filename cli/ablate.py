@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LEVEL = 0.05  # of significance
-_EXACT = (
-    "Where an interval leaves 0 out and p is above 0.05, p decides: the test errs in at most 5 % of cases, and the "
-    "interval in 5 % on average."
-)
 
 
 @analysis("Analyses")
@@ -34,6 +30,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         most_damage,
         most_restored,
         one_row_for_orders,
+        two_methods,
         without,
     )
     from headlens.analyses.ablate.pruning_strategies import CONTROLS
@@ -81,9 +78,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         if rows:
             # Of heads that make no difference some come first, too.
             unclear = not alone and not (chosen["p_holm"] < _LEVEL).any()
-            contradicted = (chosen["ci_low"] * chosen["ci_high"] > 0) & (chosen["p_value"] >= _LEVEL)
-            remark = _EXACT if contradicted.any() else None
-            screen.table(f"{title}, {model!s}{NONE_SIGNIFICANT * unclear}", rows, remark)
+            screen.table(f"{title}, {model!s}{NONE_SIGNIFICANT * unclear}", rows, two_methods(chosen))
     if "smoothness" in tables:
         screen.show(*smoothness_on_console(tables["smoothness"]))
     for model, every in tables["pruning"].groupby("model", sort=False) if "pruning" in tables else ():

@@ -28,7 +28,7 @@ from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
-from headlens.statistics.non_inferiority import NEEDED
+from headlens.statistics.non_inferiority import LEVEL, NEEDED
 from headlens.tables.shared_columns import VERDICTS
 from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER
 
@@ -87,6 +87,21 @@ def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
 def worsening(rows: pd.DataFrame) -> pd.Series[float]:
     """Returns by how much a model does worse, whatever the direction of its metric; (rows,)."""
     return rows["delta"] if set(rows["metric"]) <= LOWER_IS_BETTER else -rows["delta"]
+
+
+def two_methods(rows: pd.DataFrame) -> str | None:
+    """The remark on an interval that holds 0 beside a small p-value, or leaves it out beside a large one; else None.
+
+    Args:
+        rows: of ablation.csv, with `ci_low`, `ci_high` and `p_value`.
+    """
+    low, high, p_value = (float_column(rows, name) for name in ("ci_low", "ci_high", "p_value"))
+    if not (np.isfinite(low * high) & ((low * high > 0) != (p_value < LEVEL))).any():
+        return None
+    return (
+        "Where an interval leaves 0 out and p is above 0.05, or the other way round: they are made by different "
+        "methods, and verdicts rest on p, corrected for all heads."
+    )
 
 
 def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:

@@ -17,6 +17,7 @@ from headlens.analyses.ablate.overviews import (
     one_row_for_orders,
     pruned_by_stack,
     pruned_models,
+    two_methods,
 )
 from headlens.analyses.ablate.ranking_overviews import compared_rankings, pruning_areas
 from headlens.pages.latex_tables import latex_table
@@ -247,3 +248,15 @@ def test_rankings_are_compared() -> None:
     assert column(compared_rankings(runs), "other strategy") == ["shapley", "attribution"]
     assert column(pruning_areas(runs), "worse than it") == ["3 of 3", ""]
     assert column(pruning_areas(runs), "up to") == ["30 heads"] * 2
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p_value", "told"),
+    [(0.1, 0.2, 0.06, True), (-0.1, 0.2, 0.04, True), (0.1, 0.2, 0.04, False), (-0.2, -0.1, 0.04, False),
+     (-0.1, 0.2, 0.5, False), (np.nan, np.nan, 0.01, False)],
+)  # fmt: skip
+def test_intervals_and_p_values_that_differ_are_of_two_methods(
+    low: float, high: float, p_value: float, told: bool
+) -> None:
+    rows = pd.DataFrame({"ci_low": [low, -1.0], "ci_high": [high, 1.0], "p_value": [p_value, 1.0]})
+    assert (two_methods(rows) is not None) == told
