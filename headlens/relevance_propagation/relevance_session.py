@@ -17,6 +17,7 @@ from headlens.attention.reversible_context import ReversibleContext
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import ModelError, SelfCheckError
+from headlens.metrics.reductions import at_once, exact_type, row_chunks
 from headlens.models.freezing import frozen
 from headlens.relevance_propagation.alpha_beta_rule import AlphaBetaRules
 from headlens.relevance_propagation.attention_rules import (
@@ -256,8 +257,12 @@ def answer_counts(logits: Tensor) -> Tensor:
 
 def normalised_entropy(logits: Tensor) -> float:
     """The sum over all rows of the entropy of their softmax, each as a share of ln(outputs): (rows, outputs)."""
-    log_p = logits.detach().double().log_softmax(dim=-1)
-    return float(-(log_p.exp() * log_p).nansum() / math.log(logits.shape[-1]))
+    flat, total = logits.detach().flatten(0, -2), 0.0
+    # A few rows at a time: of all tokens of a batch and a large vocabulary there would be gigabytes.
+    for rows in row_chunks(flat, at_once(flat, flat.shape[-1])):
+        log_p = rows.float().log_softmax(dim=-1)
+        total -= float((log_p.exp() * log_p).nansum(dtype=exact_type(log_p)))
+    return total / math.log(logits.shape[-1])
 
 
 def output_fingerprints(outputs: Tensor) -> Tensor:

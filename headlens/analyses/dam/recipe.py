@@ -103,7 +103,9 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     if longest < dam.mask.longest:
         beyond = "positions beyond that are decided by the penalty alone"
         if any(penalty == 0 for penalty in request.lambdas):
-            beyond += "; under λ = 0 nothing decides them: P stays at 1/2, and they are masked by rounding"
+            beyond += (
+                "; under λ = 0 nothing decides them: P stays near 1/2, where it began, and chance masks half of them"
+            )
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}.")
     if not tables:
         return notes

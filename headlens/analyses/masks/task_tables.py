@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, mapping
 from headlens.statistics.intervals import mean_interval
 
 if TYPE_CHECKING:
@@ -42,9 +41,9 @@ _RUN = "run"
 _STUDY = [_RUN, "model", "task"]
 _OTHER_RESULT = "{first} has the same model, task, mask and seed but a different result"
 _OTHER_SETTING = "they were made on other data or with other options than those of {first}"
-# What trainings of several runs must have in common, of the arguments in run.json.
-_SETTING = (
-    *("data", "dev_data", "data_split", "dev_share", "text", "label", "labels", "columns", "limit", "min_words"),
+# What trainings of several runs must have in common: the content of their data, and these options.
+_DATA = ("the data", "what is held out")
+_OPTIONS = (
     *("longest", "epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "warmup", "schedule"),
     *("weight_decay", "clip", "precision", "dtype"),
 )
@@ -167,12 +166,10 @@ def _not_comparable(table: pd.DataFrame, runs: Sequence[RecordedRun]) -> list[tu
     return apart
 
 
-def _setting(run: RecordedRun) -> list[str]:
-    """What trainings of a run have in common, files by their name; nothing where that was not recorded."""
-    arguments = run.record.get("arguments")
-    if not isinstance(arguments, Mapping):
-        return []
-    return [re.sub(r"[^\s'\"]*[/\\\\]", "", str(arguments.get(name))) for name in _SETTING]
+def _setting(run: RecordedRun) -> list[object]:
+    """What trainings of a run have in common, as far as that was recorded: hashes of their data, and options."""
+    options, hashes = (mapping(run.record.get(name)) for name in ("arguments", "depends_on"))
+    return [*map(hashes.get, _DATA), *map(options.get, _OPTIONS)]
 
 
 def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:

@@ -53,6 +53,7 @@ from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task
 from headlens.tasks.task_examples import Examples
 from headlens.tasks.task_heads import check_head
+from headlens.tasks.task_options import DEFAULT_TASK
 
 
 def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -97,7 +98,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         dev = held_out.name if request.dev else None
-        notes += request.few_notes(bundled=few is not None and opened is not None and opened[0].name == "paraphrase")
+        notes += request.few_notes(bundled=few is not None and opened is not None and opened[0].name == DEFAULT_TASK)
         notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
         notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None

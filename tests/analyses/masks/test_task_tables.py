@@ -154,14 +154,19 @@ def test_a_run_on_other_data_counts_as_a_whole_or_not_at_all() -> None:
     def of(label: str, base: float, *patterns: str, **arguments: object) -> RecordedRun:
         made = run("sst2", base, 1)
         rows = made.tables["masks"]
-        record = {"command": "masks", "arguments": {"data": ["x/train.tsv"], "steps": 12} | arguments}
+        hashes = {"the data": "a", "what is held out": arguments.pop("held_out", "b")}
+        record = {
+            "command": "masks",
+            "arguments": {"data": ["x/train.tsv"], "steps": 12} | arguments,
+            "depends_on": hashes,
+        }
         return RecordedRun(Path(label), label, record, {"masks": rows[rows["pattern"].isin(patterns)]})
 
     first, more = of("a", 0.5, "full"), of("b", 0.5, "full", "star", data=["train.tsv"])
     assert set(main_metrics([first, more])["pattern"]) == {"full", "star"}
     assert REPORT.left_out([first, more]) == []
     assert [name for name, _ in REPORT.together([first, more])] == ["together"]
-    for other in (of("b", 0.6, "full", "star"), of("b", 0.5, "star", steps=60), of("b", 0.5, "star", dev_data="y")):
+    for other in (of("b", 0.6, "full", "star"), of("b", 0.5, "star", steps=60), of("b", 0.5, "star", held_out="c")):
         assert set(main_metrics([first, other])["pattern"]) == {"full"}
         assert list(REPORT.together([first, other])) == [], "which is one run"
         (told,) = REPORT.left_out([first, other])
