@@ -5,6 +5,10 @@
 The changes of all heads are drawn from a normal distribution around 0: no head has an effect. `bootstrap` is the share
 of data sets in which some head is significant after Holm's correction by the share of replicates alone, `headlens` the
 same with the p-values that `headlens` reports, and `covered` how many of the 95 % intervals contain 0.
+
+Then BLEU: two translations of every sentence are drawn alike, by a quality of its own, and a share of them is twice the
+same. `p` is the share of data sets with a p-value below .05, without a correction, and `covered` how many of the 95 %
+intervals contain 0.
 """
 
 from __future__ import annotations
@@ -12,9 +16,13 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+import numpy.typing as npt
 
 from headlens.statistics.bootstrap import Draws, percentile_interval
-from headlens.statistics.paired_tests import holm, p_from
+from headlens.statistics.paired_tests import Comparison, holm, p_from
+from headlens.tasks.translation import bleu
+
+Numbers, Whole = npt.NDArray[np.float64], npt.NDArray[np.int64]
 
 REPLICATES, LEVEL = 10_000, 0.05
 
@@ -36,6 +44,39 @@ def simulate(examples: int, heads: int, sets: int, random: np.random.Generator) 
     return alone / sets, reported / sets, covered / sets
 
 
+def simulate_bleu(
+    examples: int, sets: int, spread: tuple[float, float], alike: float, random: np.random.Generator
+) -> tuple[float, float, float]:
+    """Returns the mean BLEU, and the shares of data sets with a small p-value and with an interval around 0.
+
+    Args:
+        examples: sentences of a data set.
+        sets: data sets.
+        spread: parameters of the beta distribution of how good the translation of a sentence is.
+        alike: share of the sentences of which both translations are the same.
+        random: what draws.
+    """
+    draws = Draws.of([*map(str, range(examples))], 1000)
+    value, small, covered = 0.0, 0, 0
+    for _ in range(sets):
+        length, quality = random.integers(5, 25, examples), random.beta(*spread, examples)
+        same = random.random(examples) < alike
+        one, other = (translations(length, quality, random) for _ in range(2))
+        other[same] = one[same]
+        found = Comparison(one, lambda records, weights: bleu(weights @ records), draws).of(other)
+        value += found.value
+        small += found.p_value < LEVEL
+        covered += not found.low * found.high > 0
+    return value / sets, small / sets, covered / sets
+
+
+def translations(length: Whole, quality: Numbers, random: np.random.Generator) -> Numbers:
+    """Counts of BLEU of random translations as long as the references: (examples, 10)."""
+    orders = [np.maximum(length - n, 0) for n in range(4)]
+    matches = [random.binomial(order, quality ** (n + 1)) for n, order in enumerate(orders)]
+    return np.stack([*matches, *orders, length, length], axis=1).astype(float)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=300, help="simulated data sets of each size")
@@ -45,3 +86,9 @@ if __name__ == "__main__":
     for size in (8, 10, 15, 20, 30, 60):
         shares = simulate(size, options.heads, options.sets, np.random.default_rng(size))
         print(f"{size:8}  {shares[0]:9.3f}  {shares[1]:8.3f}  {shares[2]:7.3f}", flush=True)
+    print("examples  alike  BLEU      p  covered")
+    for spread in ((1.5, 3.0), (0.5, 4.0)):
+        for alike in (0.5, 0.85):
+            for size in (60, 200):
+                row = simulate_bleu(size, options.sets, spread, alike, np.random.default_rng(size))
+                print(f"{size:8}  {alike:5}  {row[0]:4.1f}  {row[1]:5.3f}  {row[2]:7.3f}", flush=True)

@@ -44,7 +44,7 @@ def vectors(n: int, centres: int, device: str = "cpu") -> tuple[QueryKeyVectors,
 
 
 def counted(n: int, version: Version) -> float:
-    """Scored pairs of a head."""
+    """Returns how many pairs of a text of n tokens are scored, the mean of all heads."""
     clusters = round(math.sqrt(n))
     own, projections, centroids = vectors(n, clusters)
     graph = BlockClusters(projections, centroids, 1, max(1, n // clusters), version, -1).predictor.graph(own)
