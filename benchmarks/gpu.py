@@ -49,7 +49,7 @@ import headlens
 from headlens.attention.kernels.entmax_rows import entmax_of_rows
 from headlens.attention.kernels.row_attention import available, head_divergences
 from headlens.attention.model_normalizer import switch
-from headlens.attention.normalizers import Entmax, _entmax_of_package
+from headlens.attention.normalizers import Entmax, entmax_of_package
 from headlens.attention_masks.learned_mask import LearnedMaskOptions
 from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
@@ -58,7 +58,7 @@ from headlens.learning.gate_training import StochasticGates, gated_sites
 from headlens.learning.new_models import wordpiece_tokenizer
 from headlens.learning.objectives import MaskedTokenLoss
 from headlens.learning.penalized_training import PenalizedObjective
-from headlens.metrics.similarity import _divergence
+from headlens.metrics.similarity import divergences_by_torch
 from headlens.models.loading import LoadedModel
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
@@ -450,17 +450,17 @@ def kernels_alone(bench: Bench) -> list[Table]:
                 entmax(scores, alpha).square().sum().backward()  # type: ignore[no-untyped-call]
 
             kernel = None if refusal else partial(step, entmax_of_rows)
-            add(f"entmax {name}, forward and backward", shape, partial(step, _entmax_of_package), kernel)
+            add(f"entmax {name}, forward and backward", shape, partial(step, entmax_of_package), kernel)
             few = scores.detach()[:1, :, :4]
-            exact = _entmax_of_package(few.cpu().double(), alpha if name == "1.5" else learned.detach().cpu().double())
-            ours = (_entmax_of_package if refusal else entmax_of_rows)(few, alpha).detach().cpu()
+            exact = entmax_of_package(few.cpu().double(), alpha if name == "1.5" else learned.detach().cpu().double())
+            ours = (entmax_of_package if refusal else entmax_of_rows)(few, alpha).detach().cpu()
             table.checks.append((f"entmax {name} of {shape[-1]} keys against float64", _apart(ours, exact), 1e-4))
     for shape in ((4, 3, 8),) if bench.tiny else ((144, 104, 128), (144, 16, 512)):
         rows = (3 * torch.randn(shape, generator=generator)).softmax(2).to(bench.device)
         kernel = None if refusal else partial(head_divergences, rows)
-        add("Jensen-Shannon divergences of all heads", shape, partial(_divergence, rows), kernel)
-        ours = (_divergence if refusal else head_divergences)(rows).cpu()
-        exact = _divergence(rows.cpu().double())
+        add("Jensen-Shannon divergences of all heads", shape, partial(divergences_by_torch, rows), kernel)
+        ours = (divergences_by_torch if refusal else head_divergences)(rows).cpu()
+        exact = divergences_by_torch(rows.cpu().double())
         table.checks.append((f"divergences of {shape[0]} heads against float64", _apart(ours, exact), 1e-4))
     return [table]
 

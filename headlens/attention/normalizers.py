@@ -124,12 +124,18 @@ def _entmax(scores: Tensor, alpha: float | Tensor) -> Tensor:
     """Weights of scores; rows that are masked throughout, which would come out as NaN, count as zeros."""
     from headlens.attention.kernels.entmax_rows import entmax_of_rows, entmax_refusal  # noqa: PLC0415 - of few models
 
-    if not entmax_refusal(scores, alpha, _entmax_of_package):
+    if not entmax_refusal(scores, alpha, entmax_of_package):
         return entmax_of_rows(scores, alpha)
-    return _entmax_of_package(scores, alpha)
+    return entmax_of_package(scores, alpha)
 
 
-def _entmax_of_package(scores: Tensor, alpha: float | Tensor) -> Tensor:
+def entmax_of_package(scores: Tensor, alpha: float | Tensor) -> Tensor:
+    """Computes entmax over the last axis by the package `entmax`, which kernels are compared with.
+
+    Args:
+        scores: `(..., key)`; rows that are masked throughout count as zeros.
+        alpha: of all rows, or of every head, `(heads, 1, 1)`.
+    """
     import entmax  # noqa: PLC0415 - heavy, and needed by few
 
     exact = None if isinstance(alpha, Tensor) else _EXACT.get(alpha)

@@ -83,10 +83,10 @@ class HeadSimilarity(Observer):
         self.totals.fetch()
 
     def _divergence(self, rows: Tensor) -> Tensor:
-        """What `_divergence` gives, by a kernel where one does."""
+        """What `divergences_by_torch` gives, by a kernel where one does."""
         if self._no_kernel is None:
-            self._no_kernel = divergence_refusal(rows, _divergence)
-        return _divergence(rows) if self._no_kernel else head_divergences(rows)
+            self._no_kernel = divergence_refusal(rows, divergences_by_torch)
+        return divergences_by_torch(rows) if self._no_kernel else head_divergences(rows)
 
     def kernels(self) -> dict[str, list[str]]:
         """How heads were compared, and why by no kernel: names of stacks by words, as `AttentionSession.kernels`."""
@@ -163,8 +163,15 @@ def chosen_queries(queries: Tokens) -> tuple[Tensor, Tensor]:
     return batch, place[batch]
 
 
-def _divergence(rows: Tensor) -> Tensor:
-    """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
+def divergences_by_torch(rows: Tensor) -> Tensor:
+    """Sums over queries of the Jensen-Shannon divergences of all pairs of heads, in nats, which the kernel gives, too.
+
+    Args:
+        rows: weights, (heads, queries, key).
+
+    Returns:
+        (heads, heads), zeros on the diagonal.
+    """
     kind = exact_type(rows)
     # Not quite 0, whose logarithm there is none of.
     half = (rows / 2).clamp_(min=torch.finfo(rows.dtype).tiny)

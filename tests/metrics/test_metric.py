@@ -316,7 +316,7 @@ def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(mo
     observers = [Statistics(TOKEN_METRICS, sites), HeadSimilarity(sites)]
     with AttentionSession(model, observers=observers) as session, session.batch(zoo.batch_tokens(zoo.ZOO["bert"])):
         with monkeypatch.context() as full:
-            full.setattr("headlens.metrics.similarity._divergence", out_of_memory)
+            full.setattr("headlens.metrics.similarity.divergences_by_torch", out_of_memory)
             with pytest.raises(torch.OutOfMemoryError):
                 run(model, zoo.padded(zoo.ZOO["bert"]))
         assert [list(o.totals) for o in observers] == [[], []]

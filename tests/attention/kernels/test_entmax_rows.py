@@ -19,7 +19,7 @@ from headlens.attention.kernels.entmax_rows import (
     entmax_of_rows,
     entmax_refusal,
 )
-from headlens.attention.normalizers import Entmax, HeadEntmax, _entmax_of_package
+from headlens.attention.normalizers import Entmax, HeadEntmax, entmax_of_package
 
 pytest.importorskip("triton", reason="Triton is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -55,6 +55,11 @@ SHAPES = [(2, 3, 5, 7), (1, 2, 3, 1), (1, 2, 9, 129), (1, 1, 3, 300), (4, 33), (
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 1.01, 1.2, 1.8])
 @pytest.mark.parametrize("sharp", [0.1, 2.0, 30.0])
 def test_weights_and_gradients_against_the_package(alpha: float, shape: tuple[int, ...], sharp: float) -> None:
+    check_against_float64(alpha, shape, sharp)
+
+
+def check_against_float64(alpha: float, shape: tuple[int, ...], sharp: float) -> None:
+    """Asserts that weights and gradients are those of the package, and that masked rows have none."""
     scores = scores_of(shape, sharp)
     ours, theirs = scores.clone().to(DEVICE).requires_grad_(), scores.double().requires_grad_()
     given = torch.randn(shape, generator=torch.Generator().manual_seed(1))
@@ -90,7 +95,7 @@ def test_alphas_that_heads_learn() -> None:
 @pytest.mark.parametrize("alpha", [1.5, 2.0, 1.01, 1.3])
 @pytest.mark.parametrize("shape", [(4, 6, 128, 128), (1, 2, 50, 512), (2, 1, 3, MOST_KEYS)], ids=str)
 def test_weights_and_gradients_on_a_card(alpha: float, shape: tuple[int, ...]) -> None:
-    test_weights_and_gradients_against_the_package(alpha, shape, 2.0)
+    check_against_float64(alpha, shape, sharp=2.0)
 
 
 @pytest.mark.parametrize("alpha", [1.5, 1.25, None])
@@ -150,8 +155,8 @@ def test_what_the_kernel_does_not_serve(
     shape: tuple[int, ...], dtype: torch.dtype, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(entmax_rows, "available", lambda _: "")
-    assert why in entmax_refusal(torch.zeros(shape, dtype=dtype), 1.5, _entmax_of_package)
-    assert "above 2" in entmax_refusal(torch.zeros(2, 3), 2.5, _entmax_of_package)
+    assert why in entmax_refusal(torch.zeros(shape, dtype=dtype), 1.5, entmax_of_package)
+    assert "above 2" in entmax_refusal(torch.zeros(2, 3), 2.5, entmax_of_package)
 
 
 def test_a_kernel_that_fails_or_disagrees_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,8 +170,8 @@ def test_a_kernel_that_fails_or_disagrees_is_not_used(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(entmax_rows, "entmax_of_rows", fail)
     for _ in range(2):
-        assert entmax_refusal(scores, 1.3, _entmax_of_package) == "the kernel failed, ValueError"
+        assert entmax_refusal(scores, 1.3, entmax_of_package) == "the kernel failed, ValueError"
     with pytest.raises(torch.OutOfMemoryError):
-        entmax_refusal(scores, 1.4, _entmax_of_package)
+        entmax_refusal(scores, 1.4, entmax_of_package)
     torch.testing.assert_close(Entmax(1.3)(scores), in_float64(scores, 1.3).float(), atol=1e-6, rtol=1e-5)
     assert math.isclose(float(Entmax(1.3)(scores).sum()), 3, abs_tol=1e-5)
