@@ -343,8 +343,9 @@ def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chanc
         unmasked: the same models without a mask.
         with_chance: whether to add the chance level, of several panels the lowest and the highest.
     """
-    seeds = int(rows["seeds"].max()) if "seeds" in rows else 1
-    of_seeds = f", means of {seeds} seeds" if seeds > 1 else ""
+    # Masks of several runs may be of fewer seeds than the models without a mask.
+    seeds = range_text(float_column(rows, "seeds"), ".0f") if "seeds" in rows else "1"
+    of_seeds = f", means of {seeds} seeds" if seeds not in ("", "1") else ""
     level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
     title = f"{with_model(title, rows)}\n({intervals_text(rows)}{of_seeds}{chance})"

@@ -221,6 +221,14 @@ def test_runs_on_one_task_are_drawn_together() -> None:
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [pytest.approx(0.52)]
 
 
+def test_masks_of_fewer_seeds_than_the_line_are_not_said_to_be_means_of_as_many() -> None:
+    one, two = run("sst2", 0.5, 1), run("sst2", 0.5, 3)
+    two = RecordedRun(two.folder, "other", two.record, {"masks": two.tables["masks"].query("pattern == 'full'")})
+    ((_, figure),) = REPORT.together([one, two])
+    assert isinstance(figure, Figure)
+    assert ", means of 1 to 3 seeds)" in " ".join(figure.texts[0].get_text().split())
+
+
 def test_runs_whose_folders_are_called_alike_are_both_told() -> None:
     one, two = run("sst2", 0.5), run("sst2", 0.6)
     two = RecordedRun(Path("elsewhere") / one.folder.name, "sst2", two.record, two.tables)
