@@ -44,13 +44,16 @@ def latex_table(table: PageTable, width: str = "full", label: str = "") -> str:
 
     Args:
         table: the table.
-        width: `full` for the text of a page, `column` for one of two columns.
+        width: `full` for the text of a page, `column` for one of two columns, where the table has room in it.
         label: behind `tab:`; by default that of the title.
     """
-    environment, most, inches = _ON_PAPER[width]
-    points = 72 * inches
     whole = _without_settings(_with_intervals_inside(table))
-    shown = _fitting(whole, most, points)
+    for place in dict.fromkeys((width, "full")):  # what a column has no room for takes the page
+        environment, most, inches = _ON_PAPER[place]
+        points = 72 * inches
+        shown = _fitting(whole, most, points)
+        if _fits(shown, most, points):
+            break
     left_out = ", ".join(column.name for column in whole.columns if column not in shown.columns)
     same = ", ".join(f"{name} {cell.text}" for name, cell in shown.same if cell.text)
     about = _PICTURED.sub("", table.about).replace("`", "")
@@ -71,6 +74,7 @@ def latex_table(table: PageTable, width: str = "full", label: str = "") -> str:
     ]
     lines = [
         f"% needs \\usepackage{{booktabs}}; made for {inches:g} inches",
+        *([] if _fits(shown, most, points) else ["% wider than that: every column is needed to tell the rows apart"]),
         *([f"% left out, see the CSV files of the run: {visible_text(left_out, '')}"] if left_out else []),
         *([f"% of the whole table: {visible_text(about, '')}"] if left_out and about else []),
         f"\\begin{{{environment}}}",
@@ -130,19 +134,37 @@ def _without_settings(table: PageTable) -> PageTable:
 
 
 def _fitting(table: PageTable, most: int, points: float) -> PageTable:
-    """Returns a table with so many columns at most that fit so many points, but at least two."""
-    while len(table.columns) > 2 and (
-        len(table.columns) > most or sum(_column_widths(table, points)) + _BETWEEN * (len(table.columns) - 1) > points
-    ):
-        names = [column.name for column in table.columns]
-        # A value says little beside its difference from another, which has the interval.
-        least = (*_DETAILS, "value") if any(name.endswith("]") for name in names) else _DETAILS
-        details = [names.index(name) for name in least if name in names[1:]]
-        plain = [n for n, name in enumerate(names) if n and not name.endswith("]") and name not in _SETTINGS]
-        settings = [n for n, name in enumerate(names) if n and name in _SETTINGS and name != "metric"]
-        gone = (details or plain[-1:] or settings[-1:] or [len(names) - 1])[0]
-        table = _of_columns(table, [n for n in range(len(names)) if n != gone])
+    """Returns a table with so many columns at most that fit so many points, as far as its rows stay told apart."""
+    while not _fits(table, most, points) and (gone := _least(table)) is not None:
+        table = _of_columns(table, [n for n in range(len(table.columns)) if n != gone])
     return table
+
+
+def _fits(table: PageTable, most: int, points: float) -> bool:
+    room = points - _BETWEEN * (len(table.columns) - 1)
+    return len(table.columns) <= most and sum(_column_widths(table, points)) <= room
+
+
+def _least(table: PageTable) -> int | None:
+    """The place of the column that is missed least; None where all others are needed.
+
+    Values with intervals are, and the columns in front of them that tell rows apart.
+    """
+    names = [column.name for column in table.columns]
+    values = [n for n, name in enumerate(names) if name.endswith("]")]
+    keys = range(values[0] if values else len(names))
+    # A value says little beside its difference from another, which has the interval.
+    least = (*_DETAILS, "value") if values else _DETAILS
+    details = [names.index(name) for name in least if name in names[1:]]
+    # What a difference is from is part of it.
+    plain = [n for n, name in enumerate(names) if n and n not in values and name not in _SETTINGS | {"from"}]
+    settings = [n for n, name in enumerate(names) if name in _SETTINGS - {"model", "metric"}]
+
+    def told_apart(gone: int | None = None) -> int:
+        return len({tuple(row[n].text for n in keys if n != gone) for row in table.rows})
+
+    ordered = (*reversed(settings), *details, *reversed(plain))
+    return next((gone for gone in ordered if told_apart(gone) == told_apart()), None)
 
 
 def _column_widths(table: PageTable, points: float) -> list[float]:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,26 @@ def test_values_are_never_left_out_for_settings() -> None:
         "metric",
         "value [95 % CI]",
     ]
+
+
+def test_rows_stay_told_apart_and_take_the_page_where_a_column_has_no_room() -> None:
+    """Without patterns a table of masks would be numbers of nobody."""
+    rows: list[dict[str, Any]] = [
+        {"folder": f"run{number}", "pattern": f"a-pattern-of-{word}", "control": control, "value": 0.5}
+        | {"95 % CI": Cell("0.25 to 0.75"), "delta": 0.1, "delta_low": 0.0, "delta_high": 0.2, "seeds": number}
+        for number, (word, control) in enumerate(product(("one-kind", "others"), ("kept", "dropped", "random")))
+    ]
+    tex = latex_table(page_table("Masks", rows), "column")
+    assert "\\begin{table*}\n" in tex
+    assert head_of(tex)[:4] == ["folder", "pattern", "control", "value [95 % CI]"]
+    for row in rows:  # the run says less than the pattern
+        del row["delta"], row["delta_low"], row["delta_high"]
+    tex = latex_table(page_table("Masks", rows), "column")
+    assert "\\begin{table}\n" in tex
+    assert head_of(tex)[:3] == ["pattern", "control", "value [95 % CI]"]
+    assert "wider" not in tex
+    heads = [{"head": letter * 200, "value": 0.5} for letter in "xy"]
+    assert "% wider than that: every column is needed" in latex_table(page_table("t", heads), "column")
 
 
 @pytest.mark.parametrize(
