@@ -30,7 +30,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dam as dam_steps
 import inputs
@@ -62,6 +62,8 @@ from headlens.metrics.similarity import divergences_by_torch
 from headlens.models.loading import LoadedModel
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import OwnEmbedding
+from headlens.roles.head_roles import Classification, classify_heads
+from headlens.roles.role_options import ClassifyOptions
 from headlens.runs.corpus_pass import CorpusReader
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -307,6 +309,46 @@ def _statistics(bench: Bench, lengths: Sequence[int]) -> Iterator[Table]:
         if bench.device == "cuda":
             torch.cuda.empty_cache()
     yield table
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """The examples of a corpus so many times."""
+
+    examples: Sequence[Example]
+    times: int
+    name: str = "repeated"
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples * self.times)
+
+
+def replayed_passes(bench: Bench) -> Iterator[Table]:
+    """`classify` of short sentences from the first to its tables, with and without passes as CUDA graphs."""
+    table = Table(
+        "classify of bundled sentences, from the first to the tables, by --model-args kernel",
+        ["sentences", "type", "fast, ms", "graphs, ms", "graphs / fast"],
+    )
+    examples = list(open_corpus("demo"))[: 30 if bench.tiny else None]
+    corpus = _Repeated(examples, 1 if bench.tiny else 10000 // len(examples))
+    model = peaked(bench.config())
+    loaded = LoadedModel("random", model, reader(model, examples).encoder.tokenizer, None)
+    for mode in MODES:
+        model.to(bench.device, torch.bfloat16 if mode == "bf16" else torch.float32)
+        made = dict[str, Classification]()
+
+        def run(kernel: Literal["fast", "graphs"], made: dict[str, Classification] = made) -> None:
+            made[kernel] = classify_heads(loaded, corpus, ClassifyOptions(kernel=kernel))
+
+        with matrix_products(mode):
+            found = bench.times({"fast": lambda: run("fast"), "graphs": lambda: run("graphs")})
+        times = [statistics.median(found[kernel]) for kernel in ("fast", "graphs")]
+        table.rows.append([len(examples) * corpus.times, mode, *times, ratios(found, "fast")["graphs"]])
+        table.notes += [f"{mode}: {how}: {', '.join(shapes)}." for how, shapes in made["graphs"].kernels.items()]
+        confidence, other = (made[kernel].tables["heads"].rows["confidence"] for kernel in ("graphs", "fast"))
+        apart = float((confidence - other).abs().max())
+        table.checks.append((f"confidence by graphs, {mode}", apart, {"fp32": 1e-5, "tf32": 5e-3, "bf16": 5e-2}[mode]))
+        yield table
 
 
 def _sums(corpus_reader: CorpusReader, texts: list[Example]) -> dict[str, np.ndarray[Any, Any]]:
@@ -575,6 +617,7 @@ def _trained(
 PARTS: dict[str, Callable[[Bench], Iterable[Table]]] = {
     "tests": gpu_tests,
     "statistics": statistics_of_heads,
+    "graphs": replayed_passes,
     "long": statistics_of_long_texts,
     "sweep": head_removal,
     "relevance": relevance_of_heads,

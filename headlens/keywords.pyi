@@ -197,7 +197,7 @@ class Classify(
     exclude_self: bool | None
     similarity: Literal["sample", "all", "off"] | None
     stability: Whole | None
-    kernel: Literal["fast", "eager"] | None
+    kernel: Literal["fast", "eager", "graphs"] | None
     probes: Texts | None
     relevance: bool | None
     figures: bool | None

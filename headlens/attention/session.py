@@ -122,6 +122,7 @@ class AttentionSession(ReversibleContext):
         self._rows = RowAttention()
         # Of every site why statistics of rows did not suffice at its last call; nothing where they did.
         self.no_rows: dict[Site, str] = {}
+        self._recorded: list[AttentionCall] | None = None
 
     def _change(self, undo: ExitStack) -> None:
         if any(s.shared for s in self.sites) and recomputes(self.model):
@@ -148,6 +149,33 @@ class AttentionSession(ReversibleContext):
             NotFiniteError: if one of them gave NaN or infinity.
         """
         self._finite.settle()
+
+    @contextmanager
+    def recorded(self) -> Iterator[list[AttentionCall]]:
+        """Keeps the attention calls of the passes inside for `show`; observers see none of them."""
+        self._recorded = calls = list[AttentionCall]()
+        try:
+            yield calls
+        finally:
+            self._recorded = None
+
+    def show(self, calls: Sequence[AttentionCall], outputs: object) -> None:
+        """Shows observers a pass whose calls were recorded, with the tokens declared now.
+
+        Args:
+            calls: of which the tensors have the numbers of these tokens.
+            outputs: of the model.
+        """
+        try:
+            for call in calls:
+                self._finite.note_site(call.site, call.output)
+                queries, keys = self._tokens.of(call.site)
+                for observer in self.observers:
+                    observer.observe(replace(call, queries=queries, keys=keys))
+        except BaseException:
+            self._finish(None)
+            raise
+        self._finish(outputs)
 
     def kernels(self) -> dict[str, list[str]]:
         """Which sites were computed by the kernels of rows, and which were not, and why: names of sites by words.
@@ -187,6 +215,8 @@ class AttentionSession(ReversibleContext):
         succeeded = outputs is not None
         for cache in (self._core, self._floor, self._blocks):
             cache.forget()
+        if self._recorded is not None:
+            return
         try:
             if succeeded:
                 self._finite.check(outputs, self._passes_at_once)
@@ -277,7 +307,7 @@ class AttentionSession(ReversibleContext):
         return output
 
     def _noted(self, site: Site, output: Tensor) -> Tensor:
-        if self._passes.running:
+        if self._passes.running and self._recorded is None:
             self._finite.note_site(site, output)
         return output
 
@@ -359,6 +389,9 @@ class AttentionSession(ReversibleContext):
     ) -> None:
         gram = self._gram(context) if any(o.needs_projection for o in self.observers) else None
         call = AttentionCall(**vars(context), weights=weights, output=output, gram=gram, to_tokens=to_tokens, rows=rows)
+        if self._recorded is not None:
+            self._recorded.append(call)
+            return
         for observer in self.observers:
             observer.observe(call)
 

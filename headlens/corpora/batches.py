@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from headlens.attention.edits_and_observers import Tokens, copied_together
@@ -24,6 +25,7 @@ BATCH_TOKENS = {"cpu": 2048, "other": 16384}
 T = TypeVar("T")
 IGNORED = -100  # transformers' label of positions that do not count
 Ids: TypeAlias = npt.NDArray[np.int64]
+PaddedLength: TypeAlias = Callable[[int], int]  # what a text of so many tokens is padded to
 
 
 def pooled_batches(
@@ -85,30 +87,34 @@ def one_row(example: object) -> int:
     return 1
 
 
-def padded(rows: Sequence[Sequence[int] | Ids], fill: int) -> Tensor:
-    """Puts ids of different length into one tensor, filled on the right: int64, (rows, longest)."""
+def padded(rows: Sequence[Sequence[int] | Ids], fill: int, length: int = 0) -> Tensor:
+    """Puts ids of different length into one tensor, filled on the right: int64, (rows, longest or `length`)."""
     tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
-    return pad_sequence(tensors, batch_first=True, padding_value=fill)
+    ids = pad_sequence(tensors, batch_first=True, padding_value=fill)
+    return ids if ids.shape[1] >= length else pad(ids, (0, length - ids.shape[1]), value=fill)
 
 
-def attention_mask(rows: Sequence[Sequence[int] | Ids]) -> Tensor:
-    """Makes the attention mask of padded rows: 1 for tokens, 0 for padding, int64, (rows, longest)."""
-    return padded([np.ones(len(row), dtype=np.int64) for row in rows], 0)
+def attention_mask(rows: Sequence[Sequence[int] | Ids], length: int = 0) -> Tensor:
+    """Makes the attention mask of padded rows: 1 for tokens, 0 for padding, int64, (rows, longest or `length`)."""
+    return padded([np.ones(len(row), dtype=np.int64) for row in rows], 0, length)
 
 
-def padded_inputs(ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor]:
+def padded_inputs(
+    ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], pad_id: int, length: int = 0
+) -> dict[str, Tensor]:
     """Pads rows to `input_ids`, `attention_mask` and, where the model has segments, `token_type_ids`.
 
     Args:
         ids: token ids of every row.
         segments: segment of every token by row; empty where the model does not tell segments apart.
         pad_id: any id that the model can embed.
+        length: what rows are padded to at least.
 
     Returns:
-        Arguments of the model by name, each (rows, longest).
+        Arguments of the model by name, each (rows, longest or `length`).
     """
-    inputs = {"input_ids": padded(ids, pad_id), "attention_mask": attention_mask(ids)}
-    return inputs | ({"token_type_ids": padded(segments, 0)} if any(segments) else {})
+    inputs = {"input_ids": padded(ids, pad_id, length), "attention_mask": attention_mask(ids, length)}
+    return inputs | ({"token_type_ids": padded(segments, 0, length)} if any(segments) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +144,19 @@ def token_budget_batches(
     batch_tokens: int,
     pool: int = POOL,
     group: Callable[[EncodedExample], int] | None = None,
+    padded_length: PaddedLength = int,
 ) -> Iterator[list[EncodedExample]]:
     """Puts encoded examples of similar length together, see `pooled_batches`; of pairs the longer side counts."""
-    return pooled_batches(examples, batch_tokens, lambda e: e.length, one_row, pool, group)
+    return pooled_batches(examples, batch_tokens, lambda e: padded_length(e.length), one_row, pool, group)
 
 
-def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.device | str) -> Batch:
+def collate(
+    examples: Sequence[EncodedExample],
+    *,
+    pad_id: int,
+    device: torch.device | str,
+    padded_length: PaddedLength = int,
+) -> Batch:
     """Pads examples and moves them to a device.
 
     Either all examples have a target or none.
@@ -152,6 +165,7 @@ def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.de
         examples: the rows of the batch.
         pad_id: any id that the model can embed; what is padding is known from the masks, never from the id.
         device: where the tensors go.
+        padded_length: gives what rows are padded to, from the longest; by default that.
 
     Raises:
         ValueError: if only some of the examples have a target.
@@ -159,20 +173,23 @@ def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.de
     targets = [e.target for e in examples if e.target is not None]
     if targets and len(targets) < len(examples):
         raise ValueError("all examples of a batch need a target, or none")
-    inputs, source = _side([e.source for e in examples], pad_id)
+    inputs, source = _side([e.source for e in examples], pad_id, padded_length)
     target = None
     if targets:
-        decoder, target = _side(targets, pad_id)
+        decoder, target = _side(targets, pad_id, padded_length)
         inputs |= {f"decoder_{name}": tensor for name, tensor in decoder.items()}
     return Batch(inputs, source, target, examples).to(device)
 
 
-def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tensor], Tokens]:
+def _side(
+    rows: Sequence[EncodedSequence], pad_id: int, padded_length: PaddedLength
+) -> tuple[dict[str, Tensor], Tokens]:
     """Pads one side of the examples to the arguments of the model and what is known of every token."""
-    inputs = padded_inputs([row.ids for row in rows], [row.segments for row in rows], pad_id)
+    length = padded_length(max(len(row.ids) for row in rows))
+    inputs = padded_inputs([row.ids for row in rows], [row.segments for row in rows], pad_id, length)
     # (batch, length) each
-    kinds = padded([row.kinds for row in rows], int(TokenKind.SPECIAL))  # padding is special and nothing else
-    units = padded([row.units for row in rows], UNALIGNED)
+    kinds = padded([row.kinds for row in rows], int(TokenKind.SPECIAL), length)  # padding is special and nothing else
+    units = padded([row.units for row in rows], UNALIGNED, length)
     n_units = torch.tensor([row.n_units for row in rows], dtype=torch.int64)
     most = int(n_units.max())
     row, column = (units >= 0).nonzero(as_tuple=True)

@@ -15,12 +15,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from headlens.attention.cuda_graphs import ReplayedPasses, padded_length
 from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.encoding import EncodedExample
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import frequent_relations, label_notes
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
@@ -256,13 +257,18 @@ def _measure(
     """
     statistics, similarity, groups = sums_of
     reader = reader if groups is None else replace(reader, group=group_of)
+    graphs, eager = options.kernel == "graphs", options.kernel == "eager"
+    if graphs:
+        reader = replace(reader, padded_length=partial(_padded_length, reader.encoder))
     observers = [observer for observer in (statistics, similarity) if observer is not None]
-    session = AttentionSession(reader.model, observers=observers, kernel=options.kernel)
+    session = AttentionSession(reader.model, observers=observers, kernel="eager" if eager else "fast")
+    replayed = ReplayedPasses(session, reader.arguments)
     sums = {"statistics": statistics.totals} if groups is None else groups.totals
     state = PassState(sums if similarity is None else {**sums, "similarity": similarity.totals})
 
     def prepare(rows: Sequence[EncodedExample]) -> tuple[Batch, BatchTokens, AnnotationCounts]:
-        batch, counts = collate(rows, pad_id=reader.pad_id, device="cpu"), AnnotationCounts()
+        counts = AnnotationCounts()
+        batch = collate(rows, pad_id=reader.pad_id, device="cpu", padded_length=reader.padded_length)
         tokens = annotator.annotate(batch, counts, decoder_only=reader.decoder_only)
         for observer in observers if reader.model.device.type != "cpu" else ():
             observer.look_ahead(tokens)
@@ -274,14 +280,23 @@ def _measure(
             statistics.totals = groups.of(batch.examples)
         inputs, tokens = copied_with_facts(batch.inputs, host_tokens, reader.model.device)
         with session.batch(tokens):
-            reader.model(**inputs, **reader.arguments)
+            if graphs:
+                replayed(inputs)
+            else:
+                reader.model(**inputs, **reader.arguments)
         return counts
 
     with session, torch.inference_mode():
         corpus_pass.run(reader, corpus, step, state, options.batch_tokens, prepare=prepare, settle=session.settle)
     if groups is not None:
         statistics.totals = groups.added()
-    return state, session.kernels() | ({} if similarity is None else similarity.kernels())
+    kernels = session.kernels() | ({} if similarity is None else similarity.kernels())
+    return state, kernels | (replayed.kernels() if graphs else {})
+
+
+def _padded_length(encoder: SentenceEncoder, length: int) -> int:
+    """What a text is padded to, so that shapes come again; not more than the model can read."""
+    return max(length, min(padded_length(length), *(n for n in (encoder.limit, encoder.target_limit) if n)))
 
 
 def common_relations(summary: CorpusSummary, min_instances: int) -> tuple[str, ...]:

@@ -30,6 +30,10 @@ _RELATIONS = "Dependency relations, comma-separated UD names."
 _MANY = "all that reach the threshold min-instances"
 _SPLIT_AT = "Separator between two texts in one sentence, such as >>: they are read as a pair in one sequence."
 _SIMILARITY = "Compute distances between heads from one query token per sentence, from all tokens, or not at all."
+_KERNEL = (
+    "fast; eager, which is slower but bit for bit the model's own attention; or graphs: fast, and passes of short "
+    "texts are replayed as CUDA graphs (not yet tried on a GPU)."
+)
 _STABILITY = "Resample the sentences this many times, and report how often each head keeps its role."
 
 
@@ -114,9 +118,7 @@ class ClassifyOptions:
     batch_tokens: int | None = option(None, shared_options.BATCH_TOKENS, shown=shared_options.BATCH_TOKENS_SHOWN)
     seed: int = option(0, shared_options.SEED)
     long_sentences: LongSentences = option("skip", shared_options.LONG_SENTENCES)
-    kernel: Literal["fast", "eager"] = option(
-        "fast", "fast; or eager, which is slower but bit for bit the model's own attention.", MODEL, group="model-args"
-    )
+    kernel: Literal["fast", "eager", "graphs"] = option("fast", _KERNEL, MODEL, group="model-args")
     metrics: tuple[Any, ...] = field(default=(), metadata=NOT_RECORDED)  # of `Metric`
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.annotations import AnnotationCounts
-from headlens.corpora.batches import Batch, batch_tokens_of, collate, token_budget_batches
+from headlens.corpora.batches import Batch, PaddedLength, batch_tokens_of, collate, token_budget_batches
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, add_counts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
@@ -56,6 +56,7 @@ class CorpusReader:
         encoder_alone: whether a decoder was left out.
         arguments: further arguments of the forward pass.
         group: gives the number of an example's group, where a batch is to have examples of one group only.
+        padded_length: gives what a text of so many tokens is padded to, and the longest of a batch.
     """
 
     model: PreTrainedModel
@@ -65,6 +66,7 @@ class CorpusReader:
     encoder_alone: bool
     arguments: dict[str, Any]
     group: Callable[[EncodedExample], int] | None = field(default=None, kw_only=True)
+    padded_length: PaddedLength = field(default=int, kw_only=True)
 
     @classmethod
     def of(
@@ -144,11 +146,11 @@ class CorpusReader:
         """
         size = batch_tokens or batch_tokens_of(self.model.device)
         encoded = encode_corpus(corpus, self.encoder, counts or EncodingCounts())
-        return token_budget_batches(encoded, size, group=self.group)
+        return token_budget_batches(encoded, size, group=self.group, padded_length=self.padded_length)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
         """Pads encoded examples to one batch and moves its tensors to the device of the model."""
-        return collate(rows, pad_id=self.pad_id, device=self.model.device)
+        return collate(rows, pad_id=self.pad_id, device=self.model.device, padded_length=self.padded_length)
 
     def batches(
         self, corpus: Iterable[Example], batch_tokens: int | None = None, counts: EncodingCounts | None = None

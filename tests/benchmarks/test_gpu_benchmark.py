@@ -26,6 +26,7 @@ def test_all_parts_run_at_tiny_sizes(tmp_path: Path) -> None:
     assert list(found["parts"]) == [
         "tests",
         "statistics",
+        "graphs",
         "long",
         "sweep",
         "relevance",

@@ -164,6 +164,14 @@ def test_equal_lengths_have_a_mask_of_ones() -> None:
     assert collate([of_length(3)] * 2, pad_id=0, device="cpu").inputs["attention_mask"].all()
 
 
+def test_padding_up_to_a_length_that_is_asked_for() -> None:
+    batch = collate([of_length(3, 2), of_length(2, 1)], pad_id=9, device="cpu", padded_length=lambda n: n + 4)
+    assert [batch.inputs[name].shape[1] for name in ("input_ids", "decoder_attention_mask")] == [7, 6]
+    assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0]]
+    assert batch.source.special[:, 3:].all()
+    assert (batch.source.word[:, 3:] == -1).all()
+
+
 def test_the_padding_id_inside_a_sentence_is_real() -> None:
     batch = collate([EncodedExample(sequence([0, 5])), of_length(4)], pad_id=0, device="cpu")
     assert batch.source.real[0].tolist() == [True, True, False, False]

@@ -202,6 +202,20 @@ def test_batches_do_not_matter(kind: tuple[str, Any], tokens: int, make: Make) -
             assert_frame_equal(own[counts], other[counts], check_exact=True)
 
 
+@pytest.mark.parametrize("kind", ["BertModel", "GPT2LMHeadModel", "MarianMTModel"])
+def test_texts_padded_for_graphs_have_the_same_numbers(kind: str, make: Make) -> None:
+    loaded, corpus = make(kind), PAIRS if kind == "MarianMTModel" else CORPUS
+    padded = classify_heads(loaded, corpus, ClassifyOptions(kernel="graphs"))
+    expected = classify_heads(loaded, corpus, ClassifyOptions())
+    assert padded.kernels["no CUDA graphs: the device is a cpu"] == []
+    assert set(padded.tables) == set(expected.tables)
+    for name, table in expected.tables.items():
+        # The sign of an axis of the embedding can hang on rounding, and a root makes much of it.
+        vague = ["similarity_x", "similarity_y", "js_distance"]
+        found, own = (rows.drop(columns=vague, errors="ignore") for rows in (padded.tables[name].rows, table.rows))
+        assert_frame_equal(found, own, rtol=1e-5, atol=1e-6)
+
+
 def test_word_level(make: Make) -> None:
     tokens, words = (
         run(make("BertModel"), options=ClassifyOptions(OPTIONS.relations, level=level)) for level in ("token", "word")
