@@ -79,7 +79,11 @@ def few_example_notes(
 
 
 def record_notes(
-    task: Task, records: Floats, pruned_on: Chosen | None = None, labels: Mapping[int, int] | None = None
+    task: Task,
+    records: Floats,
+    pruned_on: Chosen | None = None,
+    labels: Mapping[int, int] | None = None,
+    pruned_labels: Mapping[int, int] | None = None,
 ) -> list[str]:
     """Notes on the records (n, k) of an unpruned model: what guessing gives, whether it guesses, what was cut.
 
@@ -88,9 +92,13 @@ def record_notes(
         records: of all examples.
         pruned_on: which of them pruned models are evaluated on, (n,): guesses are reported for these, too.
         labels: how often each token was to be predicted, of tasks that predict tokens.
+        pruned_labels: the same of what pruned models are evaluated on.
     """
     notes = _token_notes(task, records, labels) if isinstance(task, Likelihood) and labels else []
-    constant = task.constant(records)
+    if notes and pruned_on is not None and pruned_labels and isinstance(task, Likelihood):
+        loss = task.chance(records[pruned_on], "loss", pruned_labels)
+        part = counted(int(pruned_on.sum()), "example")
+        notes[0] += f" On the {part} that pruned models are evaluated on, it has a loss of {loss:.3f}."
     if isinstance(task, CorrelationTask):
         notes += _correlation_notes(task, records)
     elif (chance := task.chance(records)) is not None:
@@ -101,20 +109,7 @@ def record_notes(
         where = "" if pruned_on is None else _on_both(chance, task.chance(records[pruned_on]), pruned_on)
         at_random = "; at random 0.500" if length else ""
         notes.append(f"{guess} has {article} {metric} of {chance:.3f} (chance level{at_random}){where}.")
-        skill, right = skill_of(task, records), task.right(records, metric)
-        guessing = f"{guess[0].lower()}{guess[1:]}"
-        if skill.worse:
-            # Wrong candidates are often chosen to mislead, and sums of log-probabilities favour short texts.
-            why = ", as one that knows nothing may be where candidates differ in length or in words they share."
-            why = f"{_TRAIN}." if task.labels else why
-            notes.append(f"The model is significantly worse than {guessing}{why}")
-        elif skill.lacking:
-            why = f"{_TRAIN}{'.' if constant else ', or evaluate it on more examples.'}"
-            if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
-                why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
-                if length:
-                    why = ", and no model could be: the lengths of candidates tell. Use pairs of equal length."
-            notes.append(f"The model is not significantly better than {guessing}{why}")
+        notes += _guess_notes(task, records, f"{guess[0].lower()}{guess[1:]}", chance)
     notes += _length_notes(task, records)
     if same := same_answer_text(task.answer_share(records)):
         answer = ""
@@ -127,6 +122,25 @@ def record_notes(
             f"{counted(cut, 'translation')} {were(cut)} cut off at the length limit before the end-of-sentence token."
         )
     return notes
+
+
+def _guess_notes(task: Task, records: Floats, guessing: str, chance: float) -> list[str]:
+    """Whether a model is better than guesses of some kind, whose main metric is known; nothing if it is."""
+    skill, right = skill_of(task, records), task.right(records, task.metrics[0])
+    if skill.worse:
+        # Wrong candidates are often chosen to mislead, and sums of log-probabilities favour short texts.
+        why = ", as one that knows nothing may be where candidates differ in length or in words they share."
+        return [f"The model is significantly worse than {guessing}{f'{_TRAIN}.' if task.labels else why}"]
+    if skill.untested:
+        return [_untested(guessing, len(records))]
+    if not skill.lacking:
+        return []
+    why = f"{_TRAIN}{'.' if task.constant(records) else ', or evaluate it on more examples.'}"
+    if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
+        why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
+        if length_preference(task, records):
+            why = ", and no model could be: the lengths of candidates tell. Use pairs of equal length."
+    return [f"The model is not significantly better than {guessing}{why}"]
 
 
 def _length_notes(task: Task, records: Floats) -> list[str]:
@@ -163,6 +177,8 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
             f"The loss of the model is significantly worse than that of {than}: train it further, or evaluate it on "
             "more text, of the kind that it was trained on."
         )
+    elif skill.untested:
+        notes.append(_untested(than, len(records)))
     elif skill.lacking:
         notes.append(
             f"The loss of the model is not significantly better than that of {than}{_TRAIN}, or evaluate it on more "
@@ -171,12 +187,20 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
     return notes
 
 
+def _untested(than: str, examples: int) -> str:
+    """Says that nothing is known of whether a model is better than guesses."""
+    few = f"{counted(examples, 'example')}, fewer than {FEWEST}"
+    return f"Whether the model is better than {than} is not tested: {few}. Evaluate it on more."
+
+
 def _correlation_notes(task: CorrelationTask, records: Floats) -> list[str]:
     """What scores without reading give, and whether those of the model (gold, predicted) are better than that."""
     skill, metric = skill_of(task, records), task.metrics[0]
     notes = [f"Scores that have nothing to do with the texts have a {metric} correlation of 0 (chance level)."]
     if skill.worse:
         notes.append(f"The model is significantly worse than scoring without reading{_TRAIN}.")
+    elif skill.untested:
+        notes.append(_untested("scoring without reading", len(records)))
     elif skill.lacking:
         more = ", or evaluate it on more examples."
         notes.append(f"The model is not significantly better than scoring without reading{_TRAIN}{more}")

@@ -43,7 +43,8 @@ _OF_SKILL = 0.1  # the most that the usual margin is of what a model is above gu
 # How notes of `headlens.findings.result_notes` begin that say of a model that it is no better than guessing.
 REPRODUCED = "A step of headlens reproduce "  # how the note of one begins that is not in the setting of the paper
 _NO_SKILL = re.compile(
-    r"(?:(?P<model>.+): )?The (?:loss of the )?model is (?:not significantly better|significantly worse) "
+    r"(?:(?P<model>.+): )?(?:The (?:loss of the )?model is (?:not significantly better|significantly worse) "
+    r"|Whether the model is better than .+ is not tested: )"
 )
 # What a training that is compared with a baseline has of its verdict, before the others of its family are known.
 UNCORRECTED = ("p_margin", "margin", "n_to_decide")

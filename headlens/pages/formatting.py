@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -145,6 +145,21 @@ def without_noise(difference: float, size: float) -> float:
         size: of these numbers.
     """
     return 0.0 if abs(difference) < _FLOAT32 * abs(size) else difference
+
+
+def percent_texts(*shares: float) -> list[str]:
+    """Formats shares that a sentence compares as whole per cent, such as `62%`; with decimals where two look alike.
+
+    Shares that are the same, or not known, may look alike.
+    """
+    known = {round(share, MOST_DIGITS) for share in shares if math.isfinite(share)}
+    digits = next(d for d in range(MOST_DIGITS - 1) if d == MOST_DIGITS - 2 or _apart(known, d))
+    return [f"{share:.{digits}%}" for share in shares]
+
+
+def _apart(shares: Collection[float], digits: int) -> bool:
+    """Whether no two percentages with so many decimals look alike."""
+    return len({f"{share:.{digits}%}" for share in shares}) == len(shares)
 
 
 def share_text(share: float) -> str:

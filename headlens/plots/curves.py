@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headlens.plots.head_grid import Grid, float_column, has_numbers
+from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
+from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
 
@@ -219,9 +220,13 @@ def examples_text(rows: pd.DataFrame) -> str:
 
 
 def intervals_text(rows: pd.DataFrame) -> str:
-    """Says for a title that there are 95 % intervals, or none of so few examples, and of how many."""
-    known = has_numbers(rows, "ci_low") or len(rows) == 0
-    return f"{'95 % intervals' if known else 'no intervals of so few examples'}{examples_text(rows)}"
+    """Says for a title whether there are 95 % intervals, of some points alone or none, and of how many examples."""
+    drawn = rows[np.isfinite(float_column(rows, "value"))]
+    known = np.isfinite(float_column(drawn, "ci_low"))
+    few = bool((float_column(drawn, "n") < FEWEST).all())
+    none = "no intervals of so few examples" if few else "no intervals"
+    text = "95 % intervals" if known.all() else "95 % intervals, not of all points" if known.any() else none
+    return f"{text}{examples_text(rows)}"
 
 
 def range_text(numbers: Grid, form: str) -> str:

@@ -31,6 +31,7 @@ Statistic = Callable[[Floats, Floats], Floats]
 Changed = Callable[[Floats, Floats], npt.NDArray[np.bool_]]
 # Of records (examples, k), 1 for examples that are right and 0 for others: (examples,).
 Right = Callable[[Floats], Floats]
+_ROUNDING = 1e-12  # of differences of a metric
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class Comparison:
         moved = self._changed(records, self._records)
         clusters = self._draws.clusters
         changes = int(moved.sum()) if clusters is None else len(np.unique(clusters[moved]))
-        if changes < FEW_CHANGES or np.nanmin(replicates) == np.nanmax(replicates):
+        if changes < FEW_CHANGES or _are_alike(replicates):
             # Of what changes nothing here, nobody can say how many examples it would take until it does.
             known = 0 < changes < FEW_CHANGES
             return math.nan, about(len(records) * FEW_CHANGES / changes) if known else math.nan
@@ -168,9 +169,14 @@ def interval_around(value: float, replicates: Floats) -> tuple[float, float]:
     Where resampling changes nothing, it shows nothing of what other examples would change.
     """
     low, high = map(float, percentile_interval(replicates))
-    if np.isnan(low) or np.nanmin(replicates) == np.nanmax(replicates):
+    if np.isnan(low) or _are_alike(replicates):
         return math.nan, math.nan
     return min(low, value), max(high, value)
+
+
+def _are_alike(replicates: Floats) -> bool:
+    """Whether all replicates that are known are the same, but for rounding."""
+    return bool(np.nanmax(replicates) - np.nanmin(replicates) <= _ROUNDING)
 
 
 def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike, clusters: Counts | None = None) -> float:
@@ -284,7 +290,7 @@ def p_from(replicates: Floats, delta: float, independent: int) -> float:
     The replicates, moved so that they centre at 0, show what chance does (Efron and Tibshirani 1993, chapter 16; Koehn
     2004 takes the share of replicates beyond 0 instead). At least 1 / (1 + replicates), and at least what Student's t
     gives with the standard deviation of the replicates, see `t_beyond`: of few examples the tails of the bootstrap are
-    too thin for the small p-values that a correction for many tests asks for.
+    too thin for the small p-values that a correction for many tests asks for. A difference that is rounding has 1.
 
     Args:
         replicates: of the difference, (replicates,).
@@ -294,6 +300,8 @@ def p_from(replicates: Floats, delta: float, independent: int) -> float:
     defined = replicates[np.isfinite(replicates)]
     if not len(defined):
         return float("nan")
+    if abs(delta) <= _ROUNDING:
+        return 1.0
     far = np.abs(defined - delta) >= abs(delta) * (1 - 1e-12)
     return max(float((1 + far.sum()) / (1 + len(defined))), 2 * t_beyond(defined, abs(delta), independent))
 

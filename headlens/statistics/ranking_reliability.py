@@ -43,11 +43,11 @@ def random_halves(keys: Sequence[str], splits: int, seed: int) -> npt.NDArray[np
 def spearman_brown(correlation: npt.ArrayLike, factor: float = 2.0) -> Floats:
     """The reliability of a measurement that is longer by a factor than two whose correlation is known.
 
-    Spearman (1910) and Brown (1910): f r / (1 + (f - 1) r); NaN from where on the denominator is not above 0.
+    Spearman (1910) and Brown (1910): f r / (1 + (f - 1) r). It is a share of variance, so that correlations below 0,
+    for which the formula gives anything down to minus infinity, count as 0; NaN for NaN.
     """
-    r = np.asarray(correlation, np.float64)
-    below = 1 + (factor - 1) * r
-    return np.where(below > 0, factor * r / np.where(below > 0, below, 1.0), np.nan)
+    r = np.asarray(correlation, np.float64).clip(min=0)
+    return factor * r / (1 + (factor - 1) * r)
 
 
 def unit_ranks(ranks: npt.ArrayLike) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.tables import shared_columns as shared
 from headlens.tables.classify_tables import SMOOTHNESS
-from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, truth, word
+from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, share, truth, word
 
 _HEADS = "heads"
 _OTHER = {
@@ -200,13 +200,17 @@ RANKING_VARIANCE = TableSchema(
             "examples.",
             words=("heads", "strategy", "examples", "orders"),
         ),
-        number("share", "Share of the variance of ranks that comes from there."),
+        share("share", "Share of the variance of ranks that comes from there."),
         number(
             "correlation", "Mean Spearman's correlation between two halves, of the examples or of the rounds of orders."
         ),
-        number("reliability", "That of all examples, or all rounds, by the formula of Spearman and Brown."),
-        number("low", "The 2.5 % quantile of the reliability over random divisions, which is no confidence limit."),
-        number("high", "The 97.5 % quantile of it."),
+        share(
+            "reliability",
+            "That of all examples, or all rounds, by the formula of Spearman and Brown; 0 where halves do not agree "
+            "(correlation not above 0).",
+        ),
+        share("low", "The 2.5 % quantile of the reliability over random divisions, which is no confidence limit."),
+        share("high", "The 97.5 % quantile of it."),
         count("n", "How many examples heads are ranked on.", "examples"),
         count("splits", "How many random divisions there are.", "divisions"),
     ),

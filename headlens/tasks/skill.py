@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import mean_interval, wilson
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
@@ -24,15 +25,20 @@ class Skill:
     Args:
         better: whether it is significantly better; None where that is not known.
         worse: whether it is significantly worse.
+        untested: whether there are too few examples for the test that the metric needs.
     """
 
     better: bool | None = None
     worse: bool = False
+    untested: bool = False
 
     @property
     def lacking(self) -> bool:
         """Whether the model is not significantly better: what it needs heads for is then not shown by the task."""
         return self.better is False
+
+
+UNTESTED = Skill(better=False, untested=True)
 
 
 def skill_of(task: Task, records: Floats, labels: Mapping[int, int] | None = None) -> Skill:
@@ -54,6 +60,8 @@ def skill_of(task: Task, records: Floats, labels: Mapping[int, int] | None = Non
     right = task.right(records, metric)
     low, high = math.nan, math.nan
     if metric == LOGIT_DIFFERENCE:
+        if len(records) < FEWEST:
+            return UNTESTED
         _, low, high = mean_interval(records[:, 0])
     elif right is not None:
         low, high = map(float, wilson(right.sum(), np.asarray(len(right))))
@@ -69,6 +77,8 @@ def skill_of(task: Task, records: Floats, labels: Mapping[int, int] | None = Non
 
 def _skill_of_likelihood(task: Likelihood, records: Floats, labels: Mapping[int, int]) -> Skill:
     """Compares the loss by example, as the tokens of an example are not independent."""
+    if len(records) < FEWEST:
+        return UNTESTED
     loss = task.chance(records, "loss", labels)
     assert loss is not None
     _, _, high = mean_interval(records[:, 0] - loss * records[:, 1])
@@ -83,7 +93,9 @@ def _skill_of_correlation(task: Task, records: Floats) -> Skill:
     from scipy import stats
 
     n, r = len(records), float(task.value(records))
-    p_value = math.nan if n < 3 else 2 * stats.t.sf(abs(r) * math.sqrt((n - 2) / max(1 - r * r, 1e-12)), n - 2)
+    if n < FEWEST:
+        return UNTESTED
+    p_value = 2 * stats.t.sf(abs(r) * math.sqrt((n - 2) / max(1 - r * r, 1e-12)), n - 2)
     return Skill(bool(p_value < LEVEL and r > 0), bool(p_value < LEVEL and r < 0))
 
 

@@ -29,6 +29,9 @@ NOT_CORRELATED = (
     "The model is not significantly better than scoring without reading: train it further, or evaluate it on more "
     "examples."
 )
+UNTESTED = "Whether the model is better than {} is not tested: {} examples, fewer than 10. Evaluate it on more."
+UNTESTED_SCORES = UNTESTED.format("scoring without reading", 4)
+UNTESTED_CLASSES = UNTESTED.format("always giving the most frequent answer", 4)
 TOO_FEW = (
     "The model is not significantly better than always giving the most frequent answer: of 4 examples no model could "
     "be. Evaluate it on more."
@@ -44,15 +47,51 @@ NO_BETTER = (
     [
         ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750 (chance level).", TOO_FEW]),
         ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857 (chance level)."]),
-        ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level).", NOT_BETTER]),
+        ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level).", UNTESTED_CLASSES]),
         ("swag", ["Choosing at random has an accuracy of 0.250 (chance level)."]),
-        ("stsb", [NO_CORRELATION, NOT_CORRELATED]),
+        ("stsb", [NO_CORRELATION, UNTESTED_SCORES]),
     ],
 )
 def test_what_guessing_gives(name: str, expected: list[str]) -> None:
     records = np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [1.0, 1.0, 0.3]])
     task = find_task(name).task
     assert record_notes(task, records[:, : len(task.columns)]) == expected
+
+
+@pytest.mark.parametrize(("name", "told"), [("cola", NOT_BETTER), ("stsb", NOT_CORRELATED)])
+def test_what_needs_a_test_has_none_of_few_examples(name: str, told: str) -> None:
+    """Nine examples have no test, as they have no interval; ten have."""
+    task = find_task(name).task
+    records = np.resize(np.array([[1.0, 1.0, 0.1], [1.0, 0.0, 2.0], [0.0, 0.0, 0.2], [0.0, 1.0, 0.3]]), (10, 3))
+    records = records[:, : len(task.columns)]
+    assert told in record_notes(task, records)
+    (untested,) = (note for note in record_notes(task, records[:9]) if "not tested: 9 examples" in note)
+    assert skill_first([untested], ["m: a sentence."]) == [untested, "m: a sentence."]
+
+
+@pytest.mark.parametrize("name", ["mlm", "causal-lm"])
+def test_a_loss_of_nine_examples_is_not_tested(name: str) -> None:
+    records = np.stack([np.linspace(20, 21, 10), np.full(10, 5.0), np.zeros(10)], axis=1)
+    labels = {7: 48, 2: 24, 5: 12, 9: 12}
+    assert "significantly worse" in record_notes(find_task(name).task, records, labels=labels)[1]
+    told = record_notes(find_task(name).task, records[:9], labels=labels)[1]
+    assert told == UNTESTED.format("predicting by the frequencies of these very tokens", 9)
+    assert skill_of(find_task(name).task, records[:9], labels).lacking
+
+
+def test_a_logit_difference_of_nine_prompts_is_not_tested() -> None:
+    task = find_task("logit-difference").task
+    records = np.ones((10, len(task.columns))) + np.linspace(0, 0.1, 10)[:, None]
+    assert skill_of(task, records).better
+    assert skill_of(task, records[:9]).untested
+
+
+def test_the_chance_level_of_what_pruned_models_are_evaluated_on_stands_beside_that_of_all() -> None:
+    records = np.stack([np.linspace(20, 21, 12), np.full(12, 5.0), np.zeros(12)], axis=1)
+    part = np.arange(12) < 4
+    first, *_ = record_notes(find_task("mlm").task, records, part, {7: 48, 2: 12}, {7: 10, 2: 10})
+    assert " has a loss of 0.500 and " in first
+    assert first.endswith(" On the 4 examples that pruned models are evaluated on, it has a loss of 0.693.")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from headlens.statistics.paired_tests import (
     Comparison,
     PairedComparison,
     holm,
+    interval_around,
     mcnemar,
     mcnemar_greater,
     out_of_order,
@@ -131,7 +132,7 @@ def test_the_value_and_the_difference_are_those_of_the_metric() -> None:
 def test_replicates_are_paired() -> None:
     rng = np.random.default_rng(1)
     theirs = rng.normal(size=(40, 1))
-    found = Comparison(theirs, mean, Draws.of(keys(40), 200)).of(theirs + 1)
+    found = Comparison(theirs, mean, Draws.of(keys(40), 200)).of(theirs + 1 + 1e-7 * rng.normal(size=(40, 1)))
     assert (found.low, found.delta, found.high) == pytest.approx((1, 1, 1))
 
 
@@ -315,3 +316,14 @@ def test_one_sided_mcnemar_without_differences_or_trials() -> None:
     p = mcnemar_greater(np.array([0, 0, 3]), np.array([0, 0, 0]), np.array([0, 10, 10]))
     assert math.isnan(p[0])
     assert p[1:].tolist() == pytest.approx([1, 1 / 8])
+
+
+@pytest.mark.parametrize("noise", [0.0, 5.6e-17, 1e-13])
+def test_rounding_is_no_difference(noise: float) -> None:
+    """Where no resample differs from another there is no interval, and a difference of rounding is none."""
+    replicates = 0.3 + noise * np.resize([1.0, -1.0, 0.0], 1000)
+    assert np.isnan(interval_around(0.3, replicates)).all()
+    assert p_from(np.full(1000, noise), noise, 50) == 1.0
+    low, high = interval_around(0.3, 0.3 + np.resize([1e-6, -1e-6], 1000))
+    assert low < 0.3 < high
+    assert p_from(np.full(1000, 1e-3), 1e-3, 50) < 0.01

@@ -81,7 +81,11 @@ def test_halves_keep_examples_with_equal_keys_together() -> None:
 @pytest.mark.parametrize(("correlation", "factor", "expected"), [(0.5, 2, 2 / 3), (0.2, 3, 0.6 / 1.4), (0, 2, 0)])
 def test_the_formula_of_spearman_and_brown(correlation: float, factor: float, expected: float) -> None:
     assert spearman_brown(correlation, factor) == pytest.approx(expected)
-    assert np.isnan(spearman_brown(-1.0))
+
+
+def test_halves_that_disagree_have_no_reliability() -> None:
+    assert spearman_brown([-1.0, -0.4667, -1e-9, 0.0]).tolist() == [0, 0, 0, 0]
+    assert np.isnan(spearman_brown(np.nan))
 
 
 def test_noise_alone_has_no_reliability_and_no_corrected_correlation() -> None:

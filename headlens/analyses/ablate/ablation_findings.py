@@ -88,6 +88,8 @@ def _without_any(rows: pd.DataFrame) -> str:
     gone, heads, value = without(str(rows["mode"].iloc[0])), counted(len(rows), "head"), number_text(baseline)
     if not (rows["value"] != baseline).any():
         return f" It has exactly the same {metric}, {value}, {gone} any one of {heads}."
+    if rows["p_value"].isna().all():
+        return f" It has {metric} {value}; on so few examples no change is tested."
     sure, lost = int(significant(rows).sum()), int((significant(rows) & (worsening(rows) > 0)).sum())
     verb, taken = "changes" if sure < 2 else "change", "taken out" if gone == "without" else "replaced"
     ways = {sure: "to the worse", 0: "to the better"}.get(lost, f"{lost} of them to the worse") if sure else ""

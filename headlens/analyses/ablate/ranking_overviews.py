@@ -46,7 +46,8 @@ def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Rank correlations between what heads are worth by two strategies, on the examples that heads are chosen on; "
         "intervals resample heads, and say nothing of other examples. Without the noise of examples: as it would be on "
-        "endless ones, from one strategy on one half and the other on the other half, over the reliability of both."
+        "endless ones, from one strategy on one half and the other on the other half, over the reliability of both "
+        "(noise can bring it above 1)."
     )
     return page_table("Do strategies rank the heads alike?", records, about)
 
@@ -64,8 +65,8 @@ def stable_rankings(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Where the variance of ranks comes from: from what all strategies say of the heads, from differences between "
         "strategies, or from the examples (and random orders of Shapley values). Reliability is the correlation with "
-        "the same ranking on as many other examples, from random halves by the formula of Spearman and Brown; the "
-        "quantiles are over random divisions, and are no confidence limits."
+        "the same ranking on as many other examples, from random halves by the formula of Spearman and Brown, 0 where "
+        "they do not agree; the quantiles are over random divisions, and are no confidence limits."
     )
     return page_table("How stable are the rankings?", records, about)
 

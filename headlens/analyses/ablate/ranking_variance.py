@@ -100,4 +100,5 @@ def variance_notes(variance: pd.DataFrame | None) -> list[str]:
     text = f"Reliability of rankings over examples (split halves, Spearman-Brown): {values}"
     if len(orders):
         text += f"; of shapley over random orders, on the same examples: {float_column(orders, 'reliability')[0]:.2f}"
-    return [*notes, f"{text}."]
+    unreliable = float_column(own, "reliability") <= 0
+    return [*notes, f"{text}{' (0: halves do not agree)' if unreliable.any() else ''}."]

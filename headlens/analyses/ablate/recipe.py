@@ -375,7 +375,8 @@ class _Ablated:
             summary.sha256,
         )
         labels = label_counts(examples.prepared)
-        notes += [*examples.notes, *record_notes(task, intact, evaluated, labels)]
+        pruned_labels = None if evaluated is None else label_counts(examples.part(evaluated).prepared)
+        notes += [*examples.notes, *record_notes(task, intact, evaluated, labels, pruned_labels)]
         notes += cluster_notes(examples.keys)
         if evaluated is not None:
             part = [key for key, is_evaluated in zip(examples.keys, evaluated, strict=True) if is_evaluated]

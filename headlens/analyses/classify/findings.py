@@ -14,6 +14,7 @@ from headlens.analyses.classify.roles_over_training import of_last_checkpoint, s
 from headlens.analyses.classify.syntax_figure import gain
 from headlens.errors import counted
 from headlens.models.names import recorded_steps
+from headlens.pages.formatting import percent_texts
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import NONE, families
 from headlens.relevance_propagation.overviews import relevance_findings
@@ -133,12 +134,13 @@ def _best_relation(syntax: pd.DataFrame) -> str:
     others = len(sure.drop_duplicates(["layer", "head"])) - 1
     also = "also follows" if others == 1 else "also follow"
     more = f" {counted(others, 'other head')} {also} a relation." if others else ""
-    null = best.get("accuracy_null", np.nan)
-    uniform = f", uniform attention in {null:.0%}" if np.isfinite(null) else ""
+    null = float(best.get("accuracy_null", np.nan))
+    share, baseline, uniform = percent_texts(float(best["accuracy"]), float(best["baseline"]), null)
+    uniform = f", uniform attention in {uniform}" if np.isfinite(null) else ""
     return (
         f"{head_name(best)} finds the {end} of {article} {start} ({relation} {direction}) in "
-        f"{_with_interval(best, 'accuracy', 'ci')} of {int(best['n']):,} cases; a fixed offset does so "
-        f"in {best['baseline']:.0%}{uniform}.{more}"
+        f"{share}{_interval(best, 'ci')} of {int(best['n']):,} cases; a fixed offset does so in {baseline}{uniform}."
+        f"{more}"
     )
 
 
@@ -157,9 +159,10 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     if len(broad) > 1 and len(broad) >= NEARLY_ALL * len(rows):
         known = known[known["name"] != "broad"]
         spread = float_column(broad, "entropy_norm")
+        least, most, uniform = percent_texts(float(spread.min()), float(spread.max()), 1.0)
         yield (
-            f"{len(broad)} of {counted(len(rows), 'head')} spread their attention nearly evenly ({spread.min():.0%} to "
-            f"{spread.max():.0%} of the maximum entropy; uniform attention: 100%)."
+            f"{len(broad)} of {counted(len(rows), 'head')} spread their attention nearly evenly ({least} to {most} of "
+            f"the maximum entropy; uniform attention: {uniform})."
         )
     if known.empty:
         return
@@ -168,18 +171,22 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     role = others[str(best["name"])]
     n = f"{best[role.instances]:,.0f}" if role.instances in best else "the"
     baselines = {role.chance: "chance level"} if role.chance else role.baselines
-    compared = "".join(f", {words} {best[name]:.0%}" for name, words in baselines.items() if name in best)
-    share = _with_interval(best, role.columns[0], f"{role.columns[0]}_ci")
-    null = best.get(f"{role.columns[0]}_null", np.nan)
+    baselines = {name: words for name, words in baselines.items() if name in best}
+    null = float(best.get(f"{role.columns[0]}_null", np.nan))
+    # What is no more than even is not to look as if it were.
+    beside = (role.even, *(float(best[name]) for name in baselines))
+    share, uniform, _, *others_text = percent_texts(float(best[role.columns[0]]), null, *beside)
+    compared = "".join(f", {words} {text}" for words, text in zip(baselines.values(), others_text, strict=True))
     if np.isfinite(null):
-        compared += f"; uniform attention: {null:.0%}"
+        compared += f"; uniform attention: {uniform}"
+    share += _interval(best, f"{role.columns[0]}_ci")
     does = role.description.format(share=share, n=n, where=_where(best["positional_offset"]))
     yield f"{head_name(best)} {does}{compared}."
 
 
-def _with_interval(row: pd.Series[Any], column: str, ends: str) -> str:
+def _interval(row: pd.Series[Any], ends: str) -> str:
     low, high = row.get(f"{ends}_low", np.nan), row.get(f"{ends}_high", np.nan)
-    return f"{row[column]:.0%}" + (f" [{low:.0%}, {high:.0%}]" if np.isfinite([low, high]).all() else "")
+    return f" [{low:.0%}, {high:.0%}]" if np.isfinite([low, high]).all() else ""
 
 
 def _where(offset: Any) -> str:

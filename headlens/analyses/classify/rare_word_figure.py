@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.heads import Head
+from headlens.pages.formatting import percent_texts
 from headlens.pages.head_cards import SentenceMap, TokenGroups
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family, token_label
@@ -82,15 +83,15 @@ def rare_word_figures(heads: pd.DataFrame, maps: Sequence[SentenceMap]) -> Itera
         head = Head(best["stack"], int(best["layer"]), int(best["head"]))
         maps_here = [word_map(m, head) for m in maps if (m.model, m.stack) == (part.model, part.stack)]
         if known := [sentence for sentence in maps_here if sentence is not None]:
-            title = f"Attention to rare words: {head} of {part.model}\n{share:.0%} at the rarest word"
+            own, uniform, most = percent_texts(*map(float, (share, null, highest["rare_top1"])))
+            title = f"Attention to rare words: {head} of {part.model}\n{own} at the rarest word"
             more = above_null(best.get("rare_top1_ci_low", share), null)
-            compared = (
-                f"uniform attention {null:.0%}" if more else f"not shown to be above uniform attention ({null:.0%})"
-            )
+            above = "" if more else "not shown to be above "
+            compared = f"{above}uniform attention {uniform if more else f'({uniform})'}"
             title += "" if np.isnan(null) else f"; {compared}"
             # Tables of measures name it.
             if highest["rare_top1"] > share:
-                title += f". {head_name(highest)} has {highest['rare_top1']:.0%}, but attends evenly"
+                title += f". {head_name(highest)} has {most}, but attends evenly"
             # The best of many need not be a head for rare words.
             if not any("rare" in str(roles).split("; ") for roles in part.rows.get("roles", ())):
                 title += ". No head holds the role"

@@ -24,7 +24,7 @@ from headlens.analyses.masks.learned_tables import (
     span_rows,
 )
 from headlens.analyses.masks.options import StudyRequest
-from headlens.analyses.masks.study_figures import SHARES
+from headlens.analyses.masks.study_figures import SHARES, means
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention_masks.attention_mask import FILE, MaskSource
@@ -242,6 +242,9 @@ class MaskStudy:
         filled = {name: records[name] for name in records if records[name] or name == "masks"}
         tables = {name: _TABLES[name].frame(rows) for name, rows in filled.items()}
         tables["masks"] = with_family_verdicts(tables["masks"], ["task", "seed"])
+        if agreeing := int(means(tables["masks"])["seeds_agree"].sum()):
+            under = "mask or control" if agreeing == 1 else "masks and controls"
+            notes.append(f"All seeds have the same value under {agreeing} {under}, whose intervals are over examples.")
         tables |= {"degrees": degrees_table(records["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 

@@ -60,7 +60,7 @@ SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
 _VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide")
-_ANSWERS = ("n", "same_answer", "answer_share")
+_ANSWERS = ("n", "same_answer", "answer_share", "seeds_agree")
 CHANCE = "chance"  # what guessing without reading gives
 _CONTROL_LOOKS = {
     "random": ("as many random positions masked", style.FAINT),
@@ -82,10 +82,11 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
         value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), n, whether the models
-        of all seeds give one answer, the lowest of their shares of one answer, and where there is one seed and the
-        table has them verdict, margin, p_margin_holm and n_to_decide. The delta is what is achieved less what the same
-        seeds achieve without a mask; it is NaN for these themselves. Intervals are those of the examples for one seed,
-        of Student's t over the seeds for several; of differences they are paired.
+        of all seeds give one answer, the lowest of their shares of one answer, whether several seeds have the same
+        value, and where there is one seed and the table has them verdict, margin, p_margin_holm and n_to_decide. The
+        delta is what is achieved less what the same seeds achieve without a mask; it is NaN for these themselves.
+        Intervals are those of the examples for one seed, and where all seeds agree, which tells nothing of how much
+        others would differ; else of Student's t over the seeds. Of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
     unmasked = {key: group.set_index("seed")["value"] for key, group in without_mask(masks).groupby(BLOCK)}
@@ -131,9 +132,14 @@ def of_kind(patterns: pd.Series, *kinds: Any, zeroed: bool = False) -> pd.Series
 def _of_seeds(rows: pd.DataFrame, unmasked: pd.Series | None) -> dict[str, float]:
     """`VALUES` and `DELTA` of a mask; of a single training as measured, NaN in tables that were written without."""
     if len(rows) == 1:
-        return {name: float(float_column(rows, name)[0]) for name in (*VALUES, *DELTA)}
-    values = mean_interval(float_column(rows, "value"))
-    return dict(zip(VALUES, values, strict=True)) | delta(rows.set_index("seed")["value"], unmasked)
+        return {name: float(float_column(rows, name)[0]) for name in (*VALUES, *DELTA)} | {"seeds_agree": False}
+    values = float_column(rows, "value")
+    found = dict(zip(VALUES, mean_interval(values), strict=True)) | delta(rows.set_index("seed")["value"], unmasked)
+    for mean, *ends in (VALUES, DELTA):
+        if math.isfinite(found[mean]) and math.isnan(found[ends[0]]):
+            low, high = (float_column(rows, name) for name in ends)
+            found |= dict(zip(ends, (float(low.min()), float(high.max())), strict=True))
+    return found | {"seeds_agree": bool(np.ptp(values) == 0)}
 
 
 def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
@@ -172,6 +178,7 @@ def study_markdown(masks: pd.DataFrame) -> str:
 def _block(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     interval_of = "means of seeds" if rows["seeds"].max() > 1 else "examples"
+    interval_of += ", over examples where these agree" if rows["seeds_agree"].any() else ""
     title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {interval_of}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     # What a control is compared with stands first.
@@ -346,6 +353,7 @@ def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chanc
     # Masks of several runs may be of fewer seeds than the models without a mask.
     seeds = range_text(float_column(rows, "seeds"), ".0f") if "seeds" in rows else "1"
     of_seeds = f", means of {seeds} seeds" if seeds not in ("", "1") else ""
+    of_seeds += ", over examples where these agree" if rows.get("seeds_agree", pd.Series([False])).any() else ""
     level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
     title = f"{with_model(title, rows)}\n({intervals_text(rows)}{of_seeds}{chance})"

@@ -28,7 +28,7 @@ SHORT: dict[str, Any] = {
     "points": 2,
 }
 _FEW_SIZES = (
-    "Of what was not named ({names}) few sizes were tried: curves are coarse, and the best of a method may be missed. "
+    "Few sizes were tried ({names}): curves are coarse, and the best of a method may be missed. "
     "Intervals are over sentences or examples, for the points tried alone: a finer grid (--thorough tries all sizes of "
     "the paper) can move the area of a method by more than its interval."
 )
@@ -328,23 +328,29 @@ class SparsefinderRequest(Checked):
         if self.attention is not None and parse_normalizer(self.attention) is None:
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
 
-    def few_notes(self, *, bundled: bool) -> list[str]:
-        """What is only tried in part, as nothing was said of it.
+    def few_notes(self, *, bundled: bool, task: bool) -> list[str]:
+        """What is only tried in part, whether somebody said so or nobody said more.
 
         Args:
             bundled: whether the examples of the task are a part of the bundled ones.
+            task: whether there is a task, for which `points` are tried.
         """
         if self.thorough:
             return []
-        tried = vars(self.grid) | vars(self.metric)
-        names = [name for name, few in SHORT.items() if tried[name] == few]
+        names = [*self._short, *["points"] * (task and self.metric.points <= SHORT["points"])]
         of_data = bundled or (self.corpus == DEMO and self.corpus_options.limit == SENTENCES)
         return [_FEW_SIZES.format(names=", ".join(names))] * bool(names) + [_FEW_DATA] * of_data
 
     @property
     def coarse_grid(self) -> bool:
-        """Whether recall is only measured at few points of methods, as not all of these were named."""
-        return not self.thorough and any(vars(self.grid).get(name) == few for name, few in SHORT.items())
+        """Whether recall is only measured at few points of methods."""
+        return not self.thorough and bool(self._short)
+
+    @property
+    def _short(self) -> list[str]:
+        """Names of the sizes of which no more are tried than where nothing is named."""
+        tried = vars(self.grid)
+        return [name for name, few in SHORT.items() if name in tried and len(tried[name]) <= len(few)]
 
     @property
     def examples(self) -> int | None:

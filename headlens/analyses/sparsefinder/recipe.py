@@ -98,7 +98,8 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         if (alphas := alpha_table(loaded)) is not None:
             tables[ALPHAS] = alphas
         dev = held_out.name if request.dev else None
-        notes += request.few_notes(bundled=few is not None and opened is not None and opened[0].name == DEFAULT_TASK)
+        bundled = few is not None and opened is not None and opened[0].name == DEFAULT_TASK
+        notes += request.few_notes(bundled=bundled, task=opened is not None)
         notes += [*restricted.notes, *_notes(tables, held.record["sentences"], dev), *alpha_notes(alphas)]
         notes += [*train.record["notes"], *(f"Held out: {note}" for note in held.record["notes"]), *run.warnings]
         assert run.folder is not None

@@ -165,8 +165,11 @@ def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(
     (axes,) = figure.axes
     assert marked(axes, 3.5, "white") == verdicts.count("not decided")
     assert marked(axes, 7.0, "none") == verdicts.count("not needed")
+    frame.loc[frame.index[0], ["ci_low", "ci_high"]] = np.nan
+    assert "\n(95 % intervals, not of all points, n = 400" in drawn(frame).texts[0].get_text()
     frame[["ci_low", "ci_high"]] = np.nan
-    assert "\n(no intervals of so few examples, n = 400" in drawn(frame).texts[0].get_text()
+    assert "\n(no intervals, n = 400" in drawn(frame).texts[0].get_text()
+    assert "\n(no intervals of so few examples, n = 9" in drawn(frame.assign(n=9)).texts[0].get_text()
 
 
 def test_all_strategies_have_looks_of_their_own() -> None:

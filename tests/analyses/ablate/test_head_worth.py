@@ -188,6 +188,20 @@ def test_the_largest_shapley_value_has_its_sign(worth: list[float], told: str) -
     assert told in note
 
 
+def test_areas_of_a_model_that_nothing_changes_have_no_intervals() -> None:
+    """One answer to everything: sums of the same numbers in another order differ by rounding."""
+    rows = [
+        ("none", None, 0),
+        *((name, seed, n) for name, seed in (("ranked", None), ("random", 0)) for n in (1, 2, 3)),
+    ]
+    table = pd.DataFrame(rows, columns=["strategy", "seed", "n_pruned"]).assign(metric="accuracy", value=0.1)
+    resampled = np.full((len(table), 200), 0.1) + np.random.default_rng(0).choice([-1, 0, 1], (len(table), 200)) * 1e-17
+    resampled += np.where(np.arange(200) % 2, 2.8e-17, 0)
+    found = area_table(table, resampled, 40).set_index("strategy")
+    assert found[["ci_low", "ci_high", "delta_low", "delta_high"]].isna().all(axis=None)
+    assert found.loc["random", "p_value"] == 1
+
+
 def test_intervals_of_areas_resample_the_examples_of_all_strategies_together() -> None:
     """Every replicate is a data set of its own, written out example by example, and its area is added up by hand."""
     rng, draws = np.random.default_rng(0), Draws.of([str(n) for n in range(40)], 400, seed=3)

@@ -134,6 +134,18 @@ def test_rows_are_correlations_of_halves() -> None:
     assert agreement["corrected"].tolist() == [corrected.loc["ranked", "shapley"]]
 
 
+def test_a_ranking_that_turns_over_is_no_more_than_unreliable() -> None:
+    """Examples that speak for the opposite of each other: two halves agree less than by chance."""
+    values = np.linspace(0, 1, 30) * np.repeat([1.0, -1.0], 20)[:, None]
+    rounds = [np.linspace(0, 1, 30), np.linspace(1, 0, 30)]
+    table, _ = variance_table({"ranked": lambda chosen: stats.rankdata(values[chosen].mean(0))}, KEYS, 0, rounds)
+    assert (table["correlation"] < 0).all()
+    assert table["reliability"].tolist() == [0, 0]
+    assert table["share"].tolist() == [1, 1]
+    assert table["low"].iloc[0] >= 0
+    assert variance_notes(table)[0].endswith("0.00 (0: halves do not agree).")
+
+
 def test_orders_are_told_apart_from_three_rounds_on_by_as_many_as_fit() -> None:
     values = simulated(0.5)
     rankers = {"shapley": lambda chosen: stats.rankdata(values[chosen].mean(0))}

@@ -14,7 +14,14 @@ from matplotlib.text import Text
 from scipy import stats
 from tiers import rest_slow
 
-from headlens.analyses.masks.study_figures import is_grid, means, quality_by_pattern, quality_figure, study_markdown
+from headlens.analyses.masks.study_figures import (
+    is_grid,
+    means,
+    quality_by_pattern,
+    quality_figure,
+    study_markdown,
+    titled,
+)
 from headlens.plots.curves import CHANCE_LABEL
 from headlens.plots.mask_points import draw_masks, name_masks, short_names, sweeps
 from headlens.plots.style import FULL_WIDTH, TICK_SIZE, one_line
@@ -53,6 +60,20 @@ def test_intervals_are_those_of_seeds_where_there_are_several() -> None:
     assert found["seeds"] == 3
     alone = means(masks(1)).iloc[0]
     assert alone[["value", "ci_low", "ci_high", "seeds"]].tolist() == [0.5, 0.4, 0.99, 1]
+
+
+def test_seeds_that_agree_have_the_intervals_of_their_examples() -> None:
+    """What does not vary over seeds says nothing of how much they would, and is no exact number either."""
+    table = masks(2).assign(value=0.8, delta=0.0, delta_low=-0.04, delta_high=0.05)
+    table.loc[table["seed"] == 1, ["ci_low", "delta_low"]] = [0.39, -0.06]
+    star = means(table).iloc[3]
+    assert star[["value", "ci_low", "ci_high"]].tolist() == [0.8, 0.39, 0.99]
+    assert star[["delta", "delta_low", "delta_high"]].tolist() == [0, -0.06, 0.05]
+    assert star["seeds_agree"]
+    assert not means(masks(2))["seeds_agree"].any()
+    assert not means(masks(1))["seeds_agree"].any(), "one seed agrees with none"
+    assert "[95 % interval over means of seeds, over examples where these agree]" in study_markdown(table)
+    assert "means of 2 seeds, over examples where these agree" in titled("Quality", means(table), means(table).iloc[:1])
 
 
 def test_deltas_are_paired_by_seed() -> None:

@@ -256,6 +256,8 @@ def test_one_answer_to_all_examples_is_told_first_and_nothing_is_needed() -> Non
     assert of("ablate", ablation=rows.assign(n=4))[0].startswith("demo: the model gives the same answer to all 4 ex")
     (text,) = of("ablate", ablation=rows.assign(value=rows["value"] - (rows["head"] == 0)))
     assert text.endswith(" It has accuracy 0.875; none of 6 heads changes it significantly when taken out alone.")
+    (text,) = of("ablate", ablation=rows.assign(value=rows["value"] - (rows["head"] == 0), p_value=np.nan))
+    assert text.endswith(" It has accuracy 0.875; on so few examples no change is tested.")
     (text,) = of("ablate", ablation=rows.assign(value=np.nan, delta=np.nan, baseline=np.nan, metric="pearson"))
     assert text.endswith(nothing.replace("accuracy", "pearson"))
     # the evaluation part alone

@@ -348,7 +348,8 @@ def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
     table = pd.DataFrame({"method": ["entmax", "window", "routing"], "area": [0.9, 0.6, 0.7], "share": 0.2})
     table = table.assign(quality="recall", model="m", stack="all", ci_low=np.nan, ci_high=np.nan)
     assert request.coarse_grid
-    named = {"windows": (0, 3), "thresholds": (1.0,), "groups": (2, 4)}
+    assert commands()["sparsefinder"].request({"windows": (0, 3)}).coarse_grid, "few sizes that somebody named, too"
+    named = {"windows": (0, 3, 5, 7, 9), "thresholds": (1.0, 2.0, 3.0, 4.0), "groups": (2, 4, 6, 8)}
     assert not commands()["sparsefinder"].request(named).coarse_grid
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, record={"coarse_grid": True}))
     assert ". Of the few points tried, best predicted by clusters as in Routing (area under" in told
@@ -357,17 +358,18 @@ def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
 
 
 def test_what_was_tried_in_part_is_named() -> None:
-    def notes(bundled: bool = False, **values: Any) -> list[str]:
-        given: list[str] = commands()["sparsefinder"].request(values).few_notes(bundled=bundled)
+    def notes(bundled: bool = False, task: bool = True, **values: Any) -> list[str]:
+        given: list[str] = commands()["sparsefinder"].request(values).few_notes(bundled=bundled, task=task)
         return given
 
     sizes, data = notes()
-    assert sizes.startswith("Of what was not named (windows, thresholds, groups, points) few sizes were tried: ")
+    assert sizes.startswith("Few sizes were tried (windows, thresholds, groups, points): curves are coarse")
+    assert notes(task=False)[0].startswith("Few sizes were tried (windows, thresholds, groups): ")
     assert "can move the area of a method by more than its interval" in sizes
     assert data.startswith("Of the bundled data a part was read")
-    (sizes,) = notes(corpus="own.conllu", windows=(3,), groups=(4,))
-    assert "(thresholds, points)" in sizes
-    named = {"windows": (3,), "groups": (4,), "thresholds": (1.0,), "points": 4}
+    (sizes,) = notes(corpus="own.conllu", windows=(3,), groups=(4, 6, 8, 10), points=2)
+    assert "(windows, thresholds, points)" in sizes
+    named = {"windows": (0, 3, 5, 7, 9), "groups": (4, 6, 8, 10), "thresholds": (1.0, 2.0, 3.0, 4.0), "points": 4}
     assert notes(corpus="own.conllu", **named) == []
     assert notes(corpus="own.conllu", bundled=True, **named) == [data]
     assert notes(thorough=True) == []
