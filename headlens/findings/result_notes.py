@@ -270,13 +270,7 @@ def embedded_notes(corpus: str, sentences: int) -> list[str]:
 
 def cut_translations(task: Task, records: Floats) -> int:
     """How many translations were scored without an end, see `Translation`; 0 for other tasks."""
-    cut = _column(task, records, CUT)
-    return 0 if cut is None else int(cut.sum())
-
-
-def _column(task: Task, records: Floats, name: str) -> Floats | None:
-    column: Floats | None = records[:, task.columns.index(name)] if name in task.columns else None
-    return column
+    return int(records[:, task.columns.index(CUT)].sum()) if CUT in task.columns else 0
 
 
 def reading_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:

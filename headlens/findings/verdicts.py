@@ -197,14 +197,13 @@ def amount_text(amount: float, metric: str) -> str:
     return f"{text} {'point' if text == '1' else 'points'}"
 
 
-def bound_text(row: Mapping[Any, Any], ends: tuple[str, str] = ("delta_low", "delta_high")) -> str:
+def bound_text(row: Mapping[Any, Any]) -> str:
     """How much may be lost by a 95 % interval, such as `may lose up to 8.4 points`; empty without one.
 
     Args:
-        row: a comparison with a metric and the ends of an interval.
-        ends: names of their columns.
+        row: a comparison with a metric, and the ends of the interval of its difference.
     """
-    metric, low, high = str(row["metric"]), float(row[ends[0]]), float(row[ends[1]])
+    metric, low, high = str(row["metric"]), float(row["delta_low"]), float(row["delta_high"])
     most = high if metric in LOWER_IS_BETTER else -low
     if math.isnan(most):
         return ""

@@ -155,10 +155,8 @@ class Trainings:
             row["chance"] = training_set.task.chance(records, metric, result.evaluation.labels)
             row["same_answer"] = training_set.task.constant(records, metric)
             row["answer_share"] = training_set.task.answer_share(records, metric)
-        # Models read different examples only if a checkpoint was exchanged while the run was interrupted.
-        if baseline is not None and tuple(baseline.keys) == keys:
-            for row in rows:
-                row.update(self.difference(training_set.task, row["metric"], records, keys, baseline))
+            if baseline is not None:
+                row.update(self.difference(training_set.task, metric, records, keys, baseline))
         limit = Reader.of(loaded, training_set.task.labels, self.longest).limit_text
         left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
         notes = [*left_out, *result.notes, *cluster_notes(keys)]
@@ -179,6 +177,7 @@ class Trainings:
             keys: of the examples.
             baseline: what they are compared with.
         """
+        # Models read different examples only if a checkpoint was exchanged while the run was interrupted.
         if tuple(baseline.keys) != tuple(keys):
             return {}
         draws = Draws.of(keys, EvaluationOptions().replicates, self.training.seed)

@@ -21,7 +21,7 @@ ABLATION = TableSchema(
         *(shared.MODEL, shared.TASK, shared.METRIC.but(filled=True)),
         word("mode", "What took the place of the head's output, see `--mode`, or `keep-only`."),
         *(*shared.HEAD_KEYS, shared.N),
-        number("baseline", "The metric with all heads.", "of the metric"),
+        shared.of_metric("baseline", "The metric with all heads."),
         shared.VALUE.but("The metric without the head."),
         _DELTA,
         *shared.interval("`delta`, paired by example", unit="of the metric"),
@@ -34,11 +34,10 @@ ABLATION = TableSchema(
             name="baseline_answer_share",
         ),
         *optional(
-            number(
+            shared.of_metric(
                 "on_changed",
                 "The metric of all heads on the changed texts of `--pairs`, against the answers of the data; for the "
                 "modes `counterfactual` and `path`.",
-                "of the metric",
             ),
             number(
                 "kept",
@@ -49,11 +48,10 @@ ABLATION = TableSchema(
             group="counterfactual",
         ),
         *optional(
-            number(
+            shared.of_metric(
                 "on_original",
                 "The metric of all heads on the texts of the data; for the mode `denoise`, whose `baseline` is that on "
                 "the changed texts.",
-                "of the metric",
             ),
             number(
                 "restored",
@@ -84,17 +82,15 @@ ABLATION = TableSchema(
                 "Whether the head was ablated, being one of those whose attribution is largest in size; for the "
                 "others, all columns of the ablation are empty.",
             ),
-            number(
+            shared.of_metric(
                 "subset_effect",
                 "Of a head that was not ablated, the mean change of the metric by random subsets of such heads with "
                 "it, minus that by subsets without it.",
-                "of the metric",
             ),
-            number(
+            shared.of_metric(
                 "subset_bound",
                 "Upper end of the one-sided 95 % interval of the size of that effect (Welch's test); the largest of "
                 "them bounds what was missed on these examples, if effects add up.",
-                "of the metric",
             ),
             group="confirm",
         ),
@@ -177,8 +173,8 @@ def _controlled(name: str, strategy: str, of: str) -> tuple[TableColumn, ...]:
     """The columns that compare a strategy with random sets of one kind."""
     about = f"of a seed of random sets of {of} (`{strategy}`)"
     return optional(
-        number(f"{name}_low", f"The lowest area {about}; empty where there are none for some number.", "of the metric"),
-        number(f"{name}_high", f"The highest area {about}.", "of the metric"),
+        shared.of_metric(f"{name}_low", f"The lowest area {about}; empty where there are none for some number."),
+        shared.of_metric(f"{name}_high", f"The highest area {about}."),
         number(f"better_than_{name}", "How many of their areas are worse.", "seeds"),
         number(f"equal_to_{name}", "How many of their areas are the same.", "seeds"),
         group=name,
@@ -223,14 +219,13 @@ PRUNING_AREAS = TableSchema(
         shared.MODEL,
         word("strategy", "How the heads were chosen."),
         shared.METRIC.but(filled=True),
-        number(
+        shared.of_metric(
             "area",
             "Mean of the metric over numbers of pruned heads from none to the most, by trapezoids between those that "
             "were measured; of random orders the mean.",
-            "of the metric",
         ),
-        number("random_low", "The lowest area of a random order.", "of the metric"),
-        number("random_high", "The highest area of a random order.", "of the metric"),
+        shared.of_metric("random_low", "The lowest area of a random order."),
+        shared.of_metric("random_high", "The highest area of a random order."),
         number("better_than", "How many of the random orders have a worse area.", "orders"),
         number("equal_to", "How many of them have the same area.", "orders"),
         count("orders", "How many random orders there are.", "orders"),
@@ -274,7 +269,7 @@ PRUNING = TableSchema(
         *optional(
             *shared.paired_difference("The metric of the pruned model minus that of the whole one"),
             shared.N,
-            number("ranking_value", "The metric on the examples that the heads were chosen on.", "of the metric"),
+            shared.of_metric("ranking_value", "The metric on the examples that the heads were chosen on."),
             group="delta",
         ),
         shared.P_HOLM.but(
@@ -343,8 +338,8 @@ MIB = TableSchema(
         count("mlps", "How many of them are MLPs.", "MLPs"),
         shared.VALUE.but("The metric of the circuit."),
         number("faithfulness", "The share (value − corrupted) / (full − corrupted)."),
-        number("full", "The metric of the whole model.", "of the metric"),
-        number("corrupted", "The metric of the whole model on the changed texts.", "of the metric"),
+        shared.of_metric("full", "The metric of the whole model."),
+        shared.of_metric("corrupted", "The metric of the whole model on the changed texts."),
         word("circuit", "Names of the nodes that are kept, with spaces between them: `a0.h1` a head, `m0` an MLP."),
         shared.N,
     ),

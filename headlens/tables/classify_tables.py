@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headlens.options import PROBE_NAMES
 from headlens.tables import shared_columns as shared
 from headlens.tables.circuit_tables import CIRCUITS
@@ -27,6 +29,7 @@ _RELATION = (
         words=DIRECTIONS,
     ),
 )
+_attention = partial(share, unit="share of attention")
 _OFFSET = word("offset", "Place of the key less that of the query; the ends hold all beyond.", "tokens")
 
 # Those of the metrics stand before `relevance`, or at the end.
@@ -251,47 +254,42 @@ PROBES = TableSchema(
             "How many prompts of each kind were read; of retrieval, how many facts the model was asked for and gave.",
             "prompts",
         ),
-        share(
+        _attention(
             "score",
             "Mean over queries and prompts of the weight that the role is about: on the previous token or on earlier "
             "copies of the same token, both as a share of the weight on tokens other than the query and the first; on "
             "what followed earlier copies; on the first token. Retrieval: the share of the answer's "
             "tokens that the head looks at as they are generated (Wu et al. 2024); query-retrieval: nDCG@10 of the "
             "document that answers the question.",
-            "share of attention",
         ),
         *shared.interval("the score, over prompts", unit="share of attention"),
-        share(
+        _attention(
             "control",
             "What the score is compared with: the same places where no token occurs twice (duplicate, induction), even "
             "attention (previous, sink), hits in the answer to another question (retrieval), or a random order "
             "(query-retrieval).",
-            "share of attention",
         ),
-        share(
+        _attention(
             "second_score",
             "The score of the second comparison: with random gaps between the copies (duplicate, induction), the share "
             "of steps that copy whose most attended token is in the answer (retrieval), or the same again.",
-            "share of attention",
         ),
-        share(
+        _attention(
             "second_control",
             "What that is compared with: the places where it would be without gaps (duplicate, induction), two tokens "
             "back (previous), the second token (sink), that share of the answer to another question (retrieval), or "
             "documents ranked with an empty question (query-retrieval).",
-            "share of attention",
         ),
         number("above", "The smaller of both differences, score less control.", "share of attention"),
-        share("chance", "What even attention, or a random order, gives.", "share of attention"),
+        _attention("chance", "What even attention, or a random order, gives."),
         share(
             "most",
             "Share of queries whose most attended token is there, or of questions whose document is ranked first.",
             "share of tokens",
         ),
-        share(
+        _attention(
             "weight",
             "The same mean of weights of which nothing is left out; empty for retrieval and query-retrieval.",
-            "share of attention",
         ),
         number("p_value", "One-sided p-value of being above both controls (Student's t over prompts, the larger one)."),
         number("p_holm", "`p_value` corrected for all heads of the model (Holm 1979)."),
@@ -309,7 +307,7 @@ PROBES = TableSchema(
                 "share of tokens",
             ),
             share("rate", "Sink alone: share of the prompts whose score is above 0.3.", "share of prompts"),
-            share("first_four", "Sink alone: mean weight on the first four tokens.", "share of attention"),
+            _attention("first_four", "Sink alone: mean weight on the first four tokens."),
             group="copying",
         ),
     ),

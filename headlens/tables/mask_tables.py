@@ -133,10 +133,9 @@ EFFECTS = TableSchema(
         *shared.interval("the effect (Student's t, over trainings)", unit="of the metric per token"),
         number("p_value", "Two-sided p-value of the hypothesis that the effect is 0, not corrected."),
         number("density", "Share of the positions of texts that one token more opens.", _TEXTS),
-        number(
+        shared.of_metric(
             "effect_per_percent",
             "What one per cent of the positions is worth when spent on this kind.",
-            "of the metric",
         ),
         number("n", "Trainings that were regressed on.", "trainings"),
         number("r_squared", "R² of the regression, around the mean of all trainings."),
@@ -150,7 +149,7 @@ OVER_TASKS = TableSchema(
         *(shared.MODEL, _PATTERN, _LAYERS, _CONTROL),
         _SPARSITY.but("Share of the n × n positions that are masked, mean over the tasks; empty for graphs of texts."),
         _SPARSITY_TEXTS.but("Share of the positions of the texts that are masked, mean over the tasks."),
-        number("TASK", "The main metric of this task, mean over seeds.", "of the metric"),
+        shared.of_metric("TASK", "The main metric of this task, mean over seeds."),
         number("average", "Mean of the main metrics of all tasks; empty where one is missing."),
         *shared.interval("the average, over seeds; for one seed over examples"),
         count("seeds", "Seeds that all tasks have.", "seeds"),

@@ -23,16 +23,10 @@ SCORES = TableSchema(
             "Place of the governor less that of the word that a baseline always chooses; empty for others.",
             "words",
         ),
-        *(
-            column.but(unit=column.unit and "share of words")
-            for column in paired_difference("Score of the probe minus this one")
-        ),
+        *paired_difference("Score of the probe minus this one", unit="share of words"),
         count("sentences", "Held-out sentences.", "sentences", optional=True),
         *optional(
-            *(
-                column.but(unit=column.unit and "share of words")
-                for column in paired_difference("Score of attention and embeddings minus this one", "embedded_")
-            ),
+            *paired_difference("Score of attention and embeddings minus this one", "embedded_", "share of words"),
             group="embedded",
         ),
     ),

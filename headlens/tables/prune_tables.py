@@ -80,7 +80,7 @@ ROLES_KEPT = TableSchema(
 
 
 def _trained(init: str, what: str) -> tuple[TableColumn, ...]:
-    value = number(init, f"The metric of the model {what}; empty where there is none.", "of the metric")
+    value = shared.of_metric(init, f"The metric of the model {what}; empty where there is none.")
     return value, *shared.interval(f"`{init}`, over examples", (f"{init}_low", f"{init}_high"), "of the metric")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headlens.tables.shared_columns import METRIC, interval
+from headlens.tables.shared_columns import METRIC, interval, of_metric
 from headlens.tables.table_schema import TableSchema, count, number, word
 
 _SOURCE = word("source", "Where it is printed: `paper` or `slides`; empty for cells without a number.")
@@ -58,11 +58,10 @@ CLAIMS = TableSchema(
         ),
         METRIC,
         word("verdict", "Whether the claim holds, by the whole interval, or `not run here`."),
-        number(
+        of_metric(
             "difference",
             "The number that decides: one side of the claim minus the other, mean over seeds or heads, or a "
             "statistic minus what chance gives.",
-            "of the metric",
         ),
         *interval("the difference, over seeds or heads, or as the run gives it"),
         count("trainings", "Differences that it is the mean over: trainings, or heads of one.", "differences"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.table_schema import TableColumn, count, index, number, optional, truth, word
+
+of_metric = partial(number, unit="of the metric")
 
 VERDICTS = (NEEDED, NOT_NEEDED, NOT_DECIDED)
 ALL = "all"  # stacks
@@ -27,7 +31,7 @@ STACK_OR_ALL = STACK.but(f"The stack that the row is about; `{ALL}` for all of t
 TASK = word("task", "Name of the task.")
 METRIC = word("metric", "Name of the metric.")
 N = count("n", "How many examples were measured.", "examples")
-VALUE = number("value", "The metric on all examples.", "of the metric")
+VALUE = of_metric("value", "The metric on all examples.")
 
 
 def interval(of: str, names: tuple[str, str] = ("ci_low", "ci_high"), unit: str = "") -> tuple[TableColumn, ...]:
@@ -47,15 +51,16 @@ def interval(of: str, names: tuple[str, str] = ("ci_low", "ci_high"), unit: str 
 ESTIMATE = (VALUE, *interval("the value, over examples", unit="of the metric"))
 
 
-def paired_difference(of: str, before: str = "") -> tuple[TableColumn, ...]:
+def paired_difference(of: str, before: str = "", unit: str = "of the metric") -> tuple[TableColumn, ...]:
     """Returns the columns of a paired difference and its p-value.
 
     Args:
         of: what differs from what, in words.
         before: what names of columns begin with.
+        unit: of the difference.
     """
-    delta = number(f"{before}delta", f"{of}; empty where nothing is compared.", "of the metric")
-    ends = interval("that difference, paired by example", (f"{before}delta_low", f"{before}delta_high"), delta.unit)
+    delta = number(f"{before}delta", f"{of}; empty where nothing is compared.", unit)
+    ends = interval("that difference, paired by example", (f"{before}delta_low", f"{before}delta_high"), unit)
     about = "Two-sided p-value of the hypothesis that there is no difference, not corrected for multiple tests."
     return delta, *ends, number(f"{before}p_value", about)
 
@@ -65,7 +70,7 @@ P_HOLM = number("p_holm", "`p_value` corrected for all rows of its family (Holm 
 VERDICT = optional(
     number("p_margin", "One-sided p-value of the hypothesis that the loss is the margin or more."),
     number("p_margin_holm", "`p_margin` corrected for all rows of its family (Holm 1979)."),
-    number("margin", "The smallest loss that matters.", "of the metric"),
+    of_metric("margin", "The smallest loss that matters."),
     word(
         "verdict",
         "Whether what was taken away is needed: `needed` if the loss is significant, `not needed` if it is shown to be "
@@ -81,10 +86,9 @@ VERDICT = optional(
     group="verdict",
 )
 SWEEP_VERDICT = (P_HOLM.but(optional="verdict"), *VERDICT)
-CHANCE = number(
+CHANCE = of_metric(
     "chance",
     "The metric of the best guesses made without reading, on the same examples; empty where unknown.",
-    "of the metric",
     optional=True,
 )
 SAME_ANSWER = truth("same_answer", "Whether the model gives the same answer to all examples.", optional=True)

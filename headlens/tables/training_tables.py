@@ -13,11 +13,10 @@ EVALUATIONS = TableSchema(
     (
         *(shared.STEP, shared.EPOCH),
         number("loss", "Mean loss, without label smoothing.", "of the task's loss", optional=True),
-        number(
+        shared.of_metric(
             "METRIC",
             "A metric of the task, or of text: `accuracy`, the share of tokens guessed right, `perplexity`, and "
             "`next_sentence`, the share of rows told right.",
-            "of the metric",
             optional=True,
         ),
     ),

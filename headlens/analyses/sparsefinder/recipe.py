@@ -236,10 +236,7 @@ def _restricted(
         for number, point in enumerate(tried.to_dict("records")):
             if (level, *key_of(point)) not in results:  # `NOTHING` is of the grid, too, if that has no window
                 content = results[level, *key_of(point)] = measured(number, point)
-                # Attention that is not restricted comes first.
-                baseline = baseline or Baseline(
-                    records=content.records, keys=content.keys, lacks_skill=content.lacks_skill
-                )
+                baseline = baseline or content  # attention that is not restricted comes first
             advance(1)
         if not switched:
             return RestrictedTaskResult(task.name, restricted.metric, results, stacks)

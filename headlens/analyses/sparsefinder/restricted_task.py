@@ -302,8 +302,10 @@ def _weights_counted(model: PreTrainedModel, sites: Sequence[str], sparsity: Spa
 
 
 @dataclass(frozen=True)
-class CurvePointResult:
+class CurvePointResult(Baseline):
     """Metrics of a task at a point of a curve, and how sparse attention was.
+
+    Only attention that is not restricted, which others are compared with, has records, keys and whether it lacks skill.
 
     Args:
         metrics: all metrics of the task, by name.
@@ -314,7 +316,6 @@ class CurvePointResult:
         differences: from attention that is not restricted, `COMPARED` by metric; none of that itself.
         answer_shares: share of the examples that get the most frequent answer, by metric.
         chances: what guesses made without reading give, by metric; of attention that is not restricted alone.
-        records, keys, lacks_skill: of that, which others are compared with, see `Baseline`; empty for others.
     """
 
     metrics: Mapping[str, Estimate]
@@ -323,9 +324,6 @@ class CurvePointResult:
     differences: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     answer_shares: Mapping[str, float] = field(default_factory=dict)
     chances: Mapping[str, float | None] = field(default_factory=dict)
-    records: list[list[float]] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    lacks_skill: bool = False
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,13 @@ def _write(
     alphas = alpha_table(loaded)
     notes = [*notes, *measured.notes, *attention_notes(loaded.model), *alpha_notes(alphas), *_saved_note(run.path)]
     model, data = Path(request.model).name, str((facts.get("corpus") or facts["data"])["name"])
-    write_training(run, state, measured, (model, data), CurveFacts.of(facts), figures=request.figures)
+    for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
+        if len(table):
+            run.folder.table(name, table)
+    write_log(run, state)
+    if request.figures:
+        tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
+        run.folder.figure("training", training_curve(*tables, model, data, CurveFacts.of(facts)))
     if alphas is not None:
         run.folder.table(ALPHAS, alphas)
         if request.figures:
@@ -346,27 +352,3 @@ class TrainRun:
             "metrics": self.metrics.to_dict("records"),
             "notes": self.notes,
         }
-
-
-def write_training(
-    run: Run,
-    state: TrainingState,
-    measured: TaskResult,
-    names: tuple[str, str],
-    curve: CurveFacts,
-    *,
-    figures: bool,
-) -> None:
-    """Write log, evaluations, metrics, records of examples and curve; for the process that writes.
-
-    The curve is named after the model and what it learns from; `curve` tells more of its losses.
-    """
-    assert run.folder is not None
-    for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
-        if len(table):
-            run.folder.table(name, table)
-    write_log(run, state)
-    tables = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    figure = training_curve(*tables, *names, curve) if figures else None
-    if figure is not None:
-        run.folder.figure("training", figure)
