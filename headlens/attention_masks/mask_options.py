@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from headlens.attention_masks.named_masks import KeepOrder
 from headlens.errors import OptionError, counted
@@ -11,6 +12,7 @@ from headlens.option_values import positive_share
 from headlens.options import MASK, Checked, option
 
 MASK_RULES = "--mask-rules"
+_RULES: dict[str, Any] = {"panel": MASK, "group": "mask-rules"}
 MASK_LAYERS = f"{MASK_RULES} layers"
 # 6, 6-11, or first:3 and last:3
 _PART = re.compile(r"\s*(?:([0-9]{1,6})\s*(?:-\s*([0-9]{1,6}))?|(first|last)\s*:\s*([0-9]{1,6}))\s*")
@@ -36,8 +38,7 @@ class MaskOptions(Checked):
     layers: str | None = option(
         None,
         "Layers to which the mask applies: 6-11, 0,2,4-6, first:3, last:3.",
-        MASK,
-        group="mask-rules",
+        **_RULES,
         metavar="LAYERS",
         shown="all",
         flags=("mask-layers",),
@@ -46,8 +47,7 @@ class MaskOptions(Checked):
         None,
         "For a mask learned by train-dam: keep this share of the positions of every sentence and head, ranked by "
         "learned importance, instead of those with P > 1/2.",
-        MASK,
-        group="mask-rules",
+        **_RULES,
         metavar="SHARE",
         shown="P > 1/2",
         parse=positive_share,
@@ -56,25 +56,22 @@ class MaskOptions(Checked):
     keep_order: KeepOrder = option(
         "most",
         "Which positions are kept: the most important, the least important, or random ones.",
-        MASK,
-        group="mask-rules",
+        **_RULES,
         needs="keep",
     )
     no_diagonal: bool = option(
         False,
         "Mask the diagonal, so that no token attends to itself.",
-        MASK,
-        group="mask-rules",
+        **_RULES,
         excludes="drop_random",
     )
     drop_random: bool = option(
         False,
         "As a control, mask the same number of random positions instead of the diagonal.",
-        MASK,
-        group="mask-rules",
+        **_RULES,
     )
     mask_seed: int = option(
-        0, "Random seed for the positions of drop-random.", MASK, group="mask-rules", at_least=0, needs="drop_random"
+        0, "Random seed for the positions of drop-random.", **_RULES, at_least=0, needs="drop_random"
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import penalized_rate
@@ -12,6 +12,7 @@ from headlens.options import OUTPUT, Checked, StackName, option
 from headlens.shared_options import FREEZE
 
 GATES_PANEL = "Gates"
+_LAW: dict[str, Any] = {"panel": GATES_PANEL, "group": "law"}
 # log α of a gate that is 1 at evaluation.
 START = 2.5
 
@@ -30,29 +31,24 @@ class GateOptions(Checked):
     gates: tuple[StackName, ...] = option(
         (),
         "Stacks whose heads have gates, comma-separated: encoder, decoder, cross.",
-        GATES_PANEL,
+        **_LAW,
         metavar="STACKS",
         parse=names_or_none,
         shown="all of the model",
-        group="law",
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=GATES_PANEL))
     penalty: Literal["mean", "sum"] = option(
         "mean",
         "Whether λ multiplies the number of open gates averaged over attention modules, or summed.",
-        GATES_PANEL,
-        group="law",
+        **_LAW,
     )
-    gate_start: float = option(
-        START, "Initial log α; from 2.4 upwards a gate is 1.", GATES_PANEL, metavar="NUMBER", group="law"
-    )
+    gate_start: float = option(START, "Initial log α; from 2.4 upwards a gate is 1.", **_LAW, metavar="NUMBER")
     gate_learning_rate: float | None = option(
         None,
         "Peak learning rate of log α.",
-        GATES_PANEL,
+        **_LAW,
         metavar="NUMBER",
         shown="24 / updates, at most 0.5",
-        group="law",
         above=0,
     )
     save: Literal["compacted", "folded"] = option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from headlens.errors import OptionError
 from headlens.options import TRAINING, Checked, option
@@ -12,6 +12,7 @@ from headlens.shared_options import BATCH_TOKENS, SEED
 
 Schedule = Literal["linear", "constant", "inverse-sqrt"]
 Precision = Literal["no", "bf16", "fp16"]
+_ARGS: dict[str, Any] = {"panel": TRAINING, "group": "training-args"}
 _WAY, _FASTEST = 24.0, 0.5
 
 
@@ -29,27 +30,15 @@ class LoopOptions(Checked):
     epochs: float = option(3.0, "Passes over the training data.", TRAINING, above=0)
     steps: int | None = option(None, "Number of updates, instead of --epochs.", TRAINING, metavar="N", at_least=1)
     batch_tokens: int = option(2048, BATCH_TOKENS)
-    accumulate: int = option(
-        1, "Batches per update (gradient accumulation).", TRAINING, group="training-args", metavar="N", at_least=1
-    )
+    accumulate: int = option(1, "Batches per update (gradient accumulation).", **_ARGS, metavar="N", at_least=1)
     learning_rate: float = option(5e-5, "Peak learning rate.", TRAINING, above=0)
-    warmup: float = option(
-        0.06, "Warm-up updates; below 1 a fraction of all updates.", TRAINING, group="training-args", at_least=0
-    )
-    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", TRAINING, group="training-args")
-    weight_decay: float = option(
-        0.01, "Weight decay of AdamW, on matrices only.", TRAINING, group="training-args", at_least=0
-    )
-    clip: float = option(
-        1.0, "Gradients are clipped to this norm; 0: no clipping.", TRAINING, group="training-args", at_least=0
-    )
-    precision: Precision = option(
-        "no", "Floating-point precision of the forward pass.", TRAINING, group="training-args"
-    )
+    warmup: float = option(0.06, "Warm-up updates; below 1 a fraction of all updates.", **_ARGS, at_least=0)
+    schedule: Schedule = option("linear", "Learning-rate schedule after the warm-up.", **_ARGS)
+    weight_decay: float = option(0.01, "Weight decay of AdamW, on matrices only.", **_ARGS, at_least=0)
+    clip: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", **_ARGS, at_least=0)
+    precision: Precision = option("no", "Floating-point precision of the forward pass.", **_ARGS)
     seed: int = option(0, SEED)
-    log_every: int = option(
-        10, "Write a row of log.csv every N updates.", TRAINING, metavar="N", group="training-args", at_least=1
-    )
+    log_every: int = option(10, "Write a row of log.csv every N updates.", **_ARGS, metavar="N", at_least=1)
 
     def of_loop(self) -> TrainingOptions:
         """A training that evaluates nothing before its end."""
@@ -64,24 +53,20 @@ class TrainingOptions(LoopOptions):
         OptionError: if a number is out of range.
     """
 
-    evaluate_every: int = option(
-        0, "Evaluate every N updates; 0: after every epoch.", TRAINING, metavar="N", group="training-args", at_least=0
-    )
+    evaluate_every: int = option(0, "Evaluate every N updates; 0: after every epoch.", **_ARGS, metavar="N", at_least=0)
     patience: int = option(
         0,
         "Stop after N evaluations without improvement; 0: never.",
-        TRAINING,
+        **_ARGS,
         metavar="N",
-        group="training-args",
         at_least=0,
     )
     save_every: int = option(
         0,
         "Save model and tokenizer before the first, after every N and after the last update, in checkpoints/ of the "
         "run folder, for classify and ablate over training; 0: never.",
-        TRAINING,
+        **_ARGS,
         metavar="N",
-        group="training-args",
         at_least=0,
     )
 

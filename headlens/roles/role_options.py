@@ -24,7 +24,7 @@ from headlens.options import (
 if TYPE_CHECKING:
     from headlens.metrics.accumulator import Array
 
-_GROUP: dict[str, Any] = {"group": "thresholds"}
+_GROUP: dict[str, Any] = {"panel": ROLES, "group": "thresholds"}
 _SHARE: dict[str, Any] = {"metavar": "0…1", "parse": share, **_GROUP}
 _RELATIONS = "Dependency relations, comma-separated UD names."
 _MANY = "all that reach the threshold min-instances"
@@ -46,40 +46,35 @@ class Thresholds:
     """
 
     positional: float = option(
-        0.90, "Minimum share of tokens at one offset for a head to count as positional.", ROLES, **_SHARE
+        0.90, "Minimum share of tokens at one offset for a head to count as positional.", **_SHARE
     )
-    diagonal: float = option(0.90, "Minimum share of tokens at offset 0 for the role self.", ROLES, **_SHARE)
+    diagonal: float = option(0.90, "Minimum share of tokens at offset 0 for the role self.", **_SHARE)
     margin: float = option(
         0.10,
         "Margin by which a syntactic head must beat the baseline.",
-        ROLES,
         metavar="NUMBER",
         parse=amount,
         **_GROUP,
     )
     margin_kind: Literal["absolute", "relative"] = option(
-        "absolute", "Whether the margin is added to the baseline or is a fraction of it.", ROLES, **_GROUP
+        "absolute", "Whether the margin is added to the baseline or is a fraction of it.", **_GROUP
     )
-    min_instances: int = option(
-        30, "For relations with fewer instances, no role is assigned.", ROLES, at_least=1, **_GROUP
-    )
-    min_sentences: int = option(30, "With fewer sentences, no roles are assigned at all.", ROLES, at_least=1, **_GROUP)
-    min_tokens: int = option(1000, "With fewer tokens, no roles are assigned at all.", ROLES, at_least=1, **_GROUP)
-    rare: float = option(0.50, "Share of words that point at the rarest one, for the role rare.", ROLES, **_SHARE)
+    min_instances: int = option(30, "For relations with fewer instances, no role is assigned.", at_least=1, **_GROUP)
+    min_sentences: int = option(30, "With fewer sentences, no roles are assigned at all.", at_least=1, **_GROUP)
+    min_tokens: int = option(1000, "With fewer tokens, no roles are assigned at all.", at_least=1, **_GROUP)
+    rare: float = option(0.50, "Share of words that point at the rarest one, for the role rare.", **_SHARE)
     separator: float = option(
-        0.50, "Attention mass on separator and end-of-sentence tokens, for the role separator.", ROLES, **_SHARE
+        0.50, "Attention mass on separator and end-of-sentence tokens, for the role separator.", **_SHARE
     )
-    broad: float = option(0.90, "Normalised entropy, for the role broad.", ROLES, **_SHARE)
-    sink: float = option(0.50, "Attention mass on the first token, for the role sink.", ROLES, **_SHARE)
-    punctuation: float = option(0.50, "Attention mass on punctuation, for the role punctuation.", ROLES, **_SHARE)
+    broad: float = option(0.90, "Normalised entropy, for the role broad.", **_SHARE)
+    sink: float = option(0.50, "Attention mass on the first token, for the role sink.", **_SHARE)
+    punctuation: float = option(0.50, "Attention mass on punctuation, for the role punctuation.", **_SHARE)
     neighbour: float = option(
-        0.50, "Attention mass on the previous or next token, for the roles previous and next.", ROLES, **_SHARE
+        0.50, "Attention mass on the previous or next token, for the roles previous and next.", **_SHARE
     )
-    pair: float = option(
-        0.50, "Attention mass from one text of a pair to the other, for the roles pair.", ROLES, **_SHARE
-    )
+    pair: float = option(0.50, "Attention mass from one text of a pair to the other, for the roles pair.", **_SHARE)
     same_word: float = option(
-        0.50, "Share of repeated words that point at another occurrence, for the role same word.", ROLES, **_SHARE
+        0.50, "Share of repeated words that point at another occurrence, for the role same word.", **_SHARE
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headlens.errors import OptionError
 from headlens.learning.hyperparameters import LoopOptions
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headlens.learning.mask_learning import MaskLearningOptions
 
 _PANEL = "Mask"
+_LAW: dict[str, Any] = {"panel": _PANEL, "group": "law"}
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,14 @@ class DamOptions:
         True,
         "One parameter per offset, or one per pair of positions (structured=false); structured masks leave the first "
         "and last token open.",
-        _PANEL,
-        group="law",
+        **_LAW,
         replaces={"structured": "--law structured=true", "unstructured": "--law structured=false"},
     )
     per_layer: bool = option(
         False,
         "Whether every layer has masks of its own or all layers share them.",
-        _PANEL,
+        **_LAW,
         flags=("shared",),
-        group="law",
     )
     layers: str | None = option(
         None, "Layers to mask: 6-11, 0,2,4-6, first:3, last:3.", _PANEL, metavar="LAYERS", shown="all"
@@ -49,15 +48,13 @@ class DamOptions:
         "additive",
         "Additive: -c (1 - M) is added to the scores; multiplicative: weights are multiplied by M; renormalised: "
         "the same, rescaled to sum to 1, which needs a λ about 1000 times smaller.",
-        _PANEL,
-        group="law",
+        **_LAW,
     )
-    strength: float = option(1e4, "Constant c of the additive form.", _PANEL, group="law", metavar="NUMBER")
+    strength: float = option(1e4, "Constant c of the additive form.", **_LAW, metavar="NUMBER")
     diagonal: bool = option(
         True,
         "Whether a token may attend to itself.",
-        _PANEL,
-        group="law",
+        **_LAW,
         replaces={"no-diagonal": "--law diagonal=false"},
     )
     controls: bool = option(
@@ -69,24 +66,22 @@ class DamOptions:
     noise: Literal["training", "always", "never"] = option(
         "training",
         "When M is sampled; never, with straight-through=false, gives deterministic soft importance.",
-        _PANEL,
-        group="law",
+        **_LAW,
     )
-    temperature: float = option(1.0, "Temperature τ of the Gumbel-sigmoid.", _PANEL, group="law", metavar="NUMBER")
+    temperature: float = option(1.0, "Temperature τ of the Gumbel-sigmoid.", **_LAW, metavar="NUMBER")
     final_temperature: float | None = option(
-        None, "Temperature τ at the end of training.", _PANEL, group="law", metavar="NUMBER", shown="constant"
+        None, "Temperature τ at the end of training.", **_LAW, metavar="NUMBER", shown="constant"
     )
     straight_through: bool = option(
         True,
         "Whether M is exactly 0 or 1, or any value in between.",
-        _PANEL,
-        group="law",
+        **_LAW,
     )
     penalty: Literal["sum", "mean"] = option(
-        "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", _PANEL, group="law"
+        "sum", "Whether λ multiplies the sum of M over heads and positions, or its mean.", **_LAW
     )
     mask_learning_rate: float | None = option(
-        None, "Peak learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5", group="law"
+        None, "Peak learning rate of α.", **_LAW, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_PANEL))
     longest: int | None = option(

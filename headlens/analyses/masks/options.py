@@ -57,6 +57,10 @@ LONGEST = 2048
 KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
 _FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
 STUDY = "Training under masks"  # panel of the help
+_STRENGTHS: dict[str, Any] = {"panel": STUDY, "metavar": "NUMBERS", "parse": numbers, "at_least": 0}
+_DEGREES: dict[str, Any] = {"panel": STUDY, "group": "law", "needs": "learn_degrees"}
+_LAYERS: dict[str, Any] = {"panel": STUDY, "metavar": "LAYERS"}
+_RULES: dict[str, Any] = {"panel": STUDY, "group": "mask-rules"}
 
 
 @dataclass(frozen=True)
@@ -73,39 +77,28 @@ class DegreeOptions(Checked):
         (),
         "Learn how many neighbours every head needs, for these strengths μ of the penalty on open positions, such as "
         "0.1,1,10; --law degree-kinds learns other kinds of connections, too.",
-        STUDY,
-        metavar="NUMBERS",
-        parse=numbers,
-        at_least=0,
+        **_STRENGTHS,
     )
-    largest_degree: int = option(
-        16, "Largest degree that can be learned.", STUDY, metavar="N", group="law", at_least=1, needs="learn_degrees"
-    )
+    largest_degree: int = option(16, "Largest degree that can be learned.", **_DEGREES, metavar="N", at_least=1)
     degrees_of: Literal["heads", "layers"] = option(
         "heads",
         "Whether each head has a degree of its own, or all heads of a layer share one.",
-        STUDY,
-        group="law",
-        needs="learn_degrees",
+        **_DEGREES,
     )
     degree_kinds: tuple[str, ...] = option(
         LearnedDegrees.kinds,
         "Kinds of connections whose degrees are learned: neighbour, global, random, or several, comma-separated; "
         "each kind is penalised for the positions that it opens.",
-        STUDY,
+        **_DEGREES,
         metavar="NAMES",
         parse=names,
-        group="law",
-        needs="learn_degrees",
     )
     draws: int = option(
         0,
         "Also evaluate the model under this many masks drawn from the learned degrees: shows how far one draw "
         "differs from another.",
-        STUDY,
+        **_DEGREES,
         metavar="N",
-        group="law",
-        needs="learn_degrees",
     )
 
     def __post_init__(self) -> None:
@@ -132,10 +125,7 @@ class SpanOptions(Checked):
         (),
         "Learn how far every head looks, its adaptive attention span, for these strengths μ of the penalty on the mean "
         "span as a share of the longest text, such as 0.1,1,10.",
-        STUDY,
-        metavar="NUMBERS",
-        parse=numbers,
-        at_least=0,
+        **_STRENGTHS,
     )
     span_ramp: int = option(
         LearnedSpans.ramp,
@@ -174,21 +164,19 @@ class StudyRequest(Checked):
         (),
         "For every --mask learned by train-dam: train under masks that keep these shares of the positions in every "
         "sentence and head, ranked by learned importance, such as 0.1,0.3, instead of the positions with P > 1/2.",
-        STUDY,
+        **_RULES,
         metavar="SHARES",
         parse=positive_shares,
         shown="P > 1/2",
-        group="mask-rules",
         needs="mask",
     )
     keep_order: tuple[KeepOrder, ...] = option(
         ("most",),
         "Which positions keep keeps first: the most important, the least important, or random ones; several, such as "
         "most,least,random, train one model each.",
-        STUDY,
+        **_RULES,
         metavar="ORDERS",
         parse=names,
-        group="mask-rules",
         needs="keep",
     )
     grid: str | None = option(
@@ -219,29 +207,25 @@ class StudyRequest(Checked):
     layers: tuple[str, ...] = option(
         (),
         "Layers in which the masks apply: 6-11, first:3, last:3, all; can be repeated, with one training run for each.",
-        STUDY,
-        metavar="LAYERS",
+        **_LAYERS,
         shown="all",
     )
     drop_attention: tuple[str, ...] = option(
         (),
         "Also train without any attention in these layers, such as last:3; the residual stream and the feed-forward "
         "network stay; can be repeated.",
-        STUDY,
-        metavar="LAYERS",
+        **_LAYERS,
     )
     drop_layers: tuple[str, ...] = option(
         (),
         "Also train with these layers removed altogether, such as last:3; can be repeated.",
-        STUDY,
-        metavar="LAYERS",
+        **_LAYERS,
     )
     zero_scores: bool = option(
         False,
         "Also train under each pattern, mask file and graph with M ⊙ QKᵀ taken literally: a masked score is 0, so "
         "its key still gets some weight; called zero:PATTERN.",
-        STUDY,
-        group="mask-rules",
+        **_RULES,
     )
     seeds: int = option(
         1, "Number of training runs of each, with seeds from --seed upwards.", STUDY, metavar="N", at_least=1

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from headlens.corpora.sentence import Example
 
 _PROJECTIONS, _GRAPHS, _EXAMPLES = "Projections", "Graphs", "Heads on a sentence"
-_WHOLE_NUMBERS: dict[str, Any] = {"panel": _GRAPHS, "metavar": "LIST", "parse": whole_numbers}
+_LEARNED: dict[str, Any] = {"panel": _PROJECTIONS, "group": "projections"}
+_METHODS: dict[str, Any] = {"panel": _GRAPHS, "group": "methods"}
+_WHOLE_NUMBERS: dict[str, Any] = {"metavar": "LIST", "parse": whole_numbers, **_METHODS}
 # What is tried where nothing is named, and --thorough not given; and so much of bundled data is read.
 SENTENCES, EXAMPLES = 300, 100
 SHORT: dict[str, Any] = {
@@ -64,16 +66,14 @@ class ParameterGrid(Checked):
         "window:1 has, one key to each side.",
         shown="0,3,9,27",
         **_WHOLE_NUMBERS,
-        group="methods",
     )
     thresholds: tuple[float, ...] = option(
         tuple(0.5 * n for n in range(1, 11)),
         "Distance thresholds below which a pair is predicted.",
-        _GRAPHS,
+        **_METHODS,
         shown="1,2.5,5",
         metavar="LIST",
         parse=numbers,
-        group="methods",
         at_least=0,
     )
     groups: tuple[int, ...] = option(
@@ -81,34 +81,30 @@ class ParameterGrid(Checked):
         "Numbers of clusters, buckets, hashes, global tokens and random keys to try; even numbers.",
         shown="2,8,20",
         **_WHOLE_NUMBERS,
-        group="methods",
     )
     block_size: int | None = option(
         None,
         "Also try graphs of whole blocks of N tokens: both versions of Sparsefinder on blocks, BigBird's random "
         "blocks, and Longformer's global blocks.",
-        _GRAPHS,
+        **_METHODS,
         metavar="N",
         shown="no blocks",
-        group="methods",
         at_least=1,
     )
     top: int = option(
         1,
         "Number of clusters to which each query and key is assigned, also for the unprojected queries and keys "
         "(Routing).",
-        _GRAPHS,
+        **_METHODS,
         metavar="K",
-        group="methods",
         at_least=1,
     )
-    rounds: int = option(4, "Number of hashing rounds (Reformer).", _GRAPHS, metavar="N", group="methods", at_least=1)
+    rounds: int = option(4, "Number of hashing rounds (Reformer).", **_METHODS, metavar="N", at_least=1)
     global_tokens: tuple[int, ...] = option(
         (0,),
         "Number of initial tokens added as global tokens to the graphs of content-based methods: 0 for none, 0,1 to "
         "try both.",
         **_WHOLE_NUMBERS,
-        group="methods",
         at_least=0,
     )
 
@@ -139,24 +135,20 @@ class FitOptions(Checked):
     dimensions: int = option(
         4,
         "Dimensions to which queries and keys are projected.",
-        _PROJECTIONS,
+        **_LEARNED,
         metavar="R",
-        group="projections",
         at_least=1,
     )
-    shared: bool = option(
-        True, "Whether queries and keys share one projection.", _PROJECTIONS, flags=("separate",), group="projections"
-    )
+    shared: bool = option(True, "Whether queries and keys share one projection.", **_LEARNED, flags=("separate",))
     margin: float = option(
         1.0,
         "Margin of the loss: how much closer attended keys should be than others.",
-        _PROJECTIONS,
-        group="projections",
+        **_LEARNED,
         above=0,
     )
     epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N", at_least=1)
-    learning_rate: float = option(1e-3, "Learning rate of Adam.", _PROJECTIONS, above=0, group="projections")
-    clip: float = option(1.0, "Gradients are clipped to this norm.", _PROJECTIONS, group="projections", above=0)
+    learning_rate: float = option(1e-3, "Learning rate of Adam.", **_LEARNED, above=0)
+    clip: float = option(1.0, "Gradients are clipped to this norm.", **_LEARNED, above=0)
     seed: int = option(0, common.SEED)
 
 
@@ -293,10 +285,9 @@ class SparsefinderRequest(Checked):
     clusters: int | None = option(
         None,
         "Number of clusters (one of groups) in which parts of speech are counted.",
-        _GRAPHS,
+        **_METHODS,
         metavar="N",
         shown="8, or the closest value in groups",
-        group="methods",
     )
     metric: MetricOptions = field(default_factory=MetricOptions)
     batch_tokens: int = option(2048, common.BATCH_TOKENS)
