@@ -10,21 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text, font_family
 from headlens.plots.curves import draw_intervals, draw_level, draw_same_answers, legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import (
-    FULL_WIDTH,
-    INK,
-    TALLEST,
-    TICK_SIZE,
-    constrained_figure,
-    dress,
-    fit_height,
-    in_column,
-    one_line,
-    page_width,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -90,24 +79,24 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     from matplotlib.ticker import MaxNLocator
 
     names = min(_LONGEST, _LETTER * max(len(name) for panel in panels for name in panel.names))
-    width = min(_WIDE + max(_NAMES, names), page_width(names + _NARROW))
+    width = min(_WIDE + max(_NAMES, names), style.page_width(names + _NARROW))
     rows = [len(p.names) * max(1.0, 0.6 * len(p.groups) if p.apart else 1.0) for p in panels]
     # Panels that would be longer than a page stand side by side.
-    is_long = sum(rows) * _LEAST + _WORDS * len(panels) > TALLEST and not in_column()
+    is_long = sum(rows) * _LEAST + _WORDS * len(panels) > style.TALLEST and not style.in_column()
     abreast = min(len(panels), 2 if is_long else 1)
-    width = page_width(FULL_WIDTH) if abreast > 1 else width
+    width = style.page_width(style.FULL_WIDTH) if abreast > 1 else width
     lines = [max(rows[start : start + abreast]) for start in range(0, len(rows), abreast)]
-    row = float(np.clip((TALLEST - _TITLE - _WORDS * (len(lines) + 0.5)) / sum(lines), _LEAST, _ROW))
-    letters = min(TICK_SIZE, 0.8 * 72 * row)
-    figure = constrained_figure(width, _TITLE + row * sum(lines) + _WORDS * (len(lines) + 1), title)
+    row = float(np.clip((style.TALLEST - _TITLE - _WORDS * (len(lines) + 0.5)) / sum(lines), _LEAST, _ROW))
+    letters = min(style.TICK_SIZE, 0.8 * 72 * row)
+    figure = style.constrained_figure(width, _TITLE + row * sum(lines) + _WORDS * (len(lines) + 1), title)
     grid = figure.subplots(len(lines), abreast, squeeze=False, height_ratios=lines)
     for axes in grid.flat[len(panels) :]:
         axes.remove()
     drawn = list(grid.flat[: len(panels)])
     for axes, panel in zip(drawn, panels, strict=True):
-        dress(axes, drawable_text(panel.about), "")
-        above = one_line(panel.title, width / abreast - names - 0.3, TICK_SIZE)
-        axes.set_title(above, fontsize=TICK_SIZE, fontfamily=font_family(), color=INK)
+        style.dress(axes, drawable_text(panel.about), "")
+        above = style.one_line(panel.title, width / abreast - names - 0.3, style.TICK_SIZE)
+        axes.set_title(above, fontsize=style.TICK_SIZE, fontfamily=font_family(), color=style.INK)
         draw_level(axes, panel.level, panel.level_name, sideways=True)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5))  # small differences have long numbers
         for number, group in enumerate(panel.groups):
@@ -121,8 +110,8 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
             if group.hollow.any():
                 axes.plot(values[group.hollow], at[group.hollow], zorder=4, markerfacecolor="white", **looks)
             draw_same_answers(axes, at, group.rows, sideways=True)
-        shown = [one_line(name, _LONGEST / abreast, letters) for name in panel.names]
-        axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=INK, fontfamily=font_family())
+        shown = [style.one_line(name, _LONGEST / abreast, letters) for name in panel.names]
+        axes.set_yticks(range(len(shown)), shown, fontsize=letters, color=style.INK, fontfamily=font_family())
         axes.set_ylim(len(shown) - 0.5, -0.5)
     for about in {panel.about for panel in panels}:
         alike = [axes for axes, panel in zip(drawn, panels, strict=True) if panel.about == about]
@@ -130,5 +119,5 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
         for axes in alike:
             axes.set_xlim(min(lows), max(highs))
     legend_below(figure, drawn)
-    fit_height(figure, grid[:, 0], row * sum(lines), tallest=float("inf"))
+    style.fit_height(figure, grid[:, 0], row * sum(lines), tallest=float("inf"))
     return figure

@@ -15,19 +15,9 @@ from headlens.learning.alphas_figure import ALPHAS, CAPTION, alpha_histograms
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import value_text
 from headlens.pages.page_tables import PageTable, interval_cell, page_table
+from headlens.plots import style
 from headlens.plots.curves import VALUES, draw_chance, legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import (
-    BLUE,
-    FAINT,
-    FULL_WIDTH,
-    ORANGE,
-    TITLE_SIZE,
-    constrained_figure,
-    dress,
-    one_line,
-    page_width,
-)
 from headlens.runs.reading import RecordedRun, mapping, run_label, tables_of
 from headlens.tables.every_table import TABLES
 
@@ -92,27 +82,31 @@ def training_curve(
     if log.empty:
         return None
     facts = facts or CurveFacts()
-    width = min(page_width(), FULL_WIDTH / 2)
+    width = min(style.page_width(), style.FULL_WIDTH / 2)
     about = [
-        f"{word} {one_line(name, width - 0.8, TITLE_SIZE)}" for word, name in (("of", model), ("data:", data)) if name
+        f"{word} {style.one_line(name, width - 0.8, style.TITLE_SIZE)}"
+        for word, name in (("of", model), ("data:", data))
+        if name
     ]
     shown = "Training and held-out loss" if "loss" in evaluations else "Training loss"
     # The lines are no measure of overfitting then.
     differs = "loss" in evaluations and len(facts.only_training) > 0
     about += [f"(only the training loss has {' and '.join(facts.only_training)})"] * differs
-    figure = constrained_figure(width, 2.4, "\n".join([" ".join([shown, *about[:1]]), *about[1:]]))
+    figure = style.constrained_figure(width, 2.4, "\n".join([" ".join([shown, *about[:1]]), *about[1:]]))
     axes = figure.subplots()
-    dress(axes, "update", f"loss ({facts.loss})" if facts.loss else "loss")
+    style.dress(axes, "update", f"loss ({facts.loss})" if facts.loss else "loss")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     # The line of few points, each a mean since the last one, would look like more than it is.
     marker = "." if len(log) <= _FEW else ""
-    training = log, marker, BLUE, "training, mean since the last point"
-    for table, marker, color, label in (training, (evaluations, "o", ORANGE, "held-out examples")):
+    training = log, marker, style.BLUE, "training, mean since the last point"
+    for table, marker, color, label in (training, (evaluations, "o", style.ORANGE, "held-out examples")):
         if "loss" in table:
             steps, losses = float_column(table, "step"), float_column(table, "loss")
             axes.plot(steps, losses, marker=marker, markersize=3, color=color, linewidth=1, label=label)
     if facts.saved is not None:
-        axes.axvline(facts.saved, color=FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint")
+        axes.axvline(
+            facts.saved, color=style.FAINT, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1, label="saved checkpoint"
+        )
     (bottom, top), chance = axes.get_ylim(), facts.chance
     if abs(chance - np.clip(chance, bottom, top)) <= top - bottom:
         axes.set_ylim(min(bottom, chance - 0.05 * (top - bottom)), max(top, chance + 0.05 * (top - bottom)))
