@@ -172,17 +172,13 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
         "better; of few tokens it is lower than on other texts)."
     ]
     skill, than = skill_of(task, records, labels), "predicting by the frequencies of these very tokens"
-    if skill.worse:
-        notes.append(
-            f"The loss of the model is significantly worse than that of {than}: train it further, or evaluate it on "
-            "more text, of the kind that it was trained on."
-        )
-    elif skill.untested:
+    if skill.untested:
         notes.append(_untested(than, len(records)))
-    elif skill.lacking:
+    elif skill.worse or skill.lacking:
+        compared = "significantly worse" if skill.worse else "not significantly better"
         notes.append(
-            f"The loss of the model is not significantly better than that of {than}{_TRAIN}, or evaluate it on more "
-            "text, of the kind that it was trained on."
+            f"The loss of the model is {compared} than that of {than}{_TRAIN}, or evaluate it on more text, of the "
+            "kind that it was trained on."
         )
     return notes
 

@@ -367,14 +367,12 @@ class _Run:
         problem = f"after update {self.state.step} the model gives NaN or infinity"
         try:
             with torch.no_grad(), self.accelerator.autocast():
-                for batch in self._last[:1]:
-                    loss = self.trainer.objective.loss(self.plain, moved(batch, self.accelerator.device))
-                    if not bool(torch.isfinite(loss)):
-                        raise self._diverged(problem)
-        except DivergedError:
-            raise
+                batches = [moved(batch, self.accelerator.device) for batch in self._last[:1]]
+                losses = [self.trainer.objective.loss(self.plain, batch) for batch in batches]
         except NotFiniteError as error:
             raise self._diverged(problem) from error
+        if not all(map(torch.isfinite, losses)):
+            raise self._diverged(problem)
 
     def _sum(self, values: list[float]) -> list[float]:
         """Returns the sums of numbers over all processes, the same in each of them."""

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
+from headlens.learning.training_options import TextTask
 
 PREFIX = "new:"
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -33,6 +34,11 @@ _MASKED = {f"{family}-{size}": shape for family in ("bert", "albert") for size, 
 _CAUSAL = {f"{family}-{size}": shape for family in ("gpt2", "llama") for size, shape in _ENCODERS.items()}
 # Vaswani et al. 2017 and Voita et al. 2019 have the base model.
 _TRANSLATORS = {"marian-tiny": (2, 2, 128), "marian-small": (3, 8, 256), "marian-base": (6, 8, 512)}
+_KNOWN: dict[TextTask, dict[str, tuple[int, int, int]]] = {
+    "mlm": _MASKED,
+    "causal-lm": _CAUSAL,
+    "translation": _TRANSLATORS,
+}
 _MARIAN = {"forced_eos_token_id": None, "scale_embedding": True, "activation_function": "relu"}
 # Of each family the configuration with what all of its models have in common, and their class.
 _CLASSES: dict[str, tuple[type, dict[str, Any], type[PreTrainedModel]]] = {
@@ -92,56 +98,36 @@ def _shape_of(name: str, known: Mapping[str, tuple[int, int, int]]) -> tuple[int
     )
 
 
-def masked_model(
-    name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int, *, next_sentence: bool = False
+def new_model(
+    name: str, task: TextTask, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int, *, halves: bool = False
 ) -> PreTrainedModel:
-    """A masked language model with random weights; without dropout, as Lan et al. 2020 recommend for pre-training.
+    """A model with random weights for a task of text.
+
+    Encoders and decoders have no dropout, as Lan et al. 2020 recommend for pre-training; translation models are those
+    of Marian, with one embedding for source, target and output.
 
     Args:
-        name: `bert-small` and the like; without `new:`.
+        name: `bert-small`, `gpt2-tiny` and the like; without `new:`.
+        task: what it is to learn.
         tokenizer: its vocabulary.
         longest: tokens that it reads.
         seed: of the weights.
-        next_sentence: whether it has a head for next sentences, too.
+        halves: whether an encoder has a head for next sentences, too.
 
     Raises:
-        OptionError: if there is no such model.
+        OptionError: if there is no such model for this task.
     """
-    ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
-    config = _config(name, _MASKED, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
+    if task == "mlm":
+        ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
+    elif task == "causal-lm":
+        ids = dict.fromkeys(("bos", "eos", "pad"), tokenizer.bos_token_id)
+    else:
+        ids = {"pad": tokenizer.pad_token_id, "eos": tokenizer.eos_token_id, "decoder_start": tokenizer.pad_token_id}
+    named = {f"{token}_token_id": number for token, number in ids.items()}
+    config = _config(name, _KNOWN[task], len(tokenizer), longest, **named)
+    usual = _CLASSES[config.model_type][2]
     torch.manual_seed(seed)
-    return (_WITH_NEXT[config.model_type] if next_sentence else _CLASSES[config.model_type][2])(config)
-
-
-def causal_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
-    """A decoder with random weights, a causal language model; without dropout.
-
-    Args:
-        name: `gpt2-small`, `llama-tiny` and the like; without `new:`.
-        tokenizer: its vocabulary.
-        longest: tokens that it reads.
-        seed: of the weights.
-
-    Raises:
-        OptionError: if there is no such model.
-    """
-    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.bos_token_id)
-    config = _config(name, _CAUSAL, len(tokenizer), longest, **ids)
-    torch.manual_seed(seed)
-    return _CLASSES[config.model_type][2](config)
-
-
-def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
-    """A Marian model with random weights, one embedding for source, target and output.
-
-    Raises:
-        OptionError: if there is no such model.
-    """
-    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
-    ids = {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad}
-    config: Any = _config(name, _TRANSLATORS, len(tokenizer), longest, **ids)
-    torch.manual_seed(seed)
-    return transformers.MarianMTModel(config)
+    return (_WITH_NEXT.get(config.model_type, usual) if halves else usual)(config)
 
 
 def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:

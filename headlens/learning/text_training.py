@@ -24,10 +24,8 @@ from headlens.learning.loop import Evaluate, TrainingData
 from headlens.learning.new_models import (
     PREFIX,
     byte_tokenizer,
-    causal_model,
     marian_tokenizer,
-    masked_model,
-    translation_model,
+    new_model,
     wordpiece_tokenizer,
 )
 from headlens.learning.training_options import BLOCK, TextOptions, TextTask
@@ -145,11 +143,9 @@ def objective_of(options: TextOptions) -> objectives.Objective:
 
     With next sentences, the loss of telling whether the second half of a row follows the first is added.
     """
-    return (
-        objectives.SmoothedTokens(options.label_smoothing)
-        if options.task == "translation"
-        else objectives.MaskedTokenLoss()
-    )
+    if options.task == "translation":
+        return objectives.SmoothedTokens(options.label_smoothing)
+    return objectives.MaskedTokenLoss()
 
 
 def beyond_tokens(options: TextOptions) -> list[str]:
@@ -281,11 +277,9 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
         if text.task == "translation":
             both_sides = (side for pair in sentence_pairs(corpus) for side in pair)
             tokenizer = marian_tokenizer(both_sides, text.vocabulary, process_folder, longest)
-            model: Any = translation_model(kind, tokenizer, longest, seed)
         elif text.task == "causal-lm":
             tokenizer = byte_tokenizer(_texts(corpus), text.vocabulary, longest)
-            model = causal_model(kind, tokenizer, longest, seed)
         else:
             tokenizer = wordpiece_tokenizer(_texts(corpus), text.vocabulary, longest)
-            model = masked_model(kind, tokenizer, longest, seed, next_sentence=text.next_sentence)
+        model: Any = new_model(kind, text.task, tokenizer, longest, seed, halves=text.next_sentence)
     return LoadedModel(name, model.to(choose_device(device)), tokenizer, None)

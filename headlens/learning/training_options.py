@@ -44,19 +44,17 @@ def named_by_task(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
         task: its name.
         values: by name of option; several files or columns are a matter of examples alone and stay as they are.
     """
-    of_text = task in TEXT
-    moved = {
-        pair[of_text]: (pair[not of_text], values[pair[of_text]]) for pair in SAME_DATA if values.get(pair[of_text])
-    }
-    singles = {name: value[0] if isinstance(value, list | tuple) else value for name, (_, value) in moved.items()}
-    if any(
-        values.get(other) or (isinstance(value, list | tuple) and len(value) > 1) for other, value in moved.values()
-    ):
-        return dict(values)
-    kept = {name: value for name, value in values.items() if name not in moved}
-    return kept | {
-        other: (singles[name],) if other in ("data", "text") else singles[name] for name, (other, _) in moved.items()
-    }
+    named = dict(values)
+    for pair in SAME_DATA:
+        name, other = pair[task in TEXT], pair[task not in TEXT]
+        if value := values.get(name):
+            in_list = isinstance(value, list | tuple)
+            if values.get(other) or (in_list and len(value) > 1):
+                return dict(values)
+            single = value[0] if in_list else value
+            named[other] = (single,) if other in ("data", "text") else single
+            del named[name]
+    return named
 
 
 @dataclass(frozen=True)

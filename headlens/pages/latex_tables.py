@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
 from headlens.pages.formatting import escaped_latex, slug, typeset
@@ -93,11 +92,6 @@ def latex_table(table: PageTable, width: str = "full", label: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_columns(table: PageTable, places: Sequence[int]) -> PageTable:
-    rows = tuple(tuple(row[place] for place in places) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[place] for place in places), rows=rows)
-
-
 def _with_intervals_inside(table: PageTable) -> PageTable:
     """Returns a table with every interval in the column of its value, such as `0.846 [0.812, 0.871]`."""
     columns, rows, gone = list(table.columns), [list(row) for row in table.rows], set[int]()
@@ -120,8 +114,7 @@ def _with_intervals_inside(table: PageTable) -> PageTable:
             bracketed = texts[0] if texts[0].startswith("[") else f"[{', '.join(texts)}]"
             whole = texts[0] if "[" in texts[0][1:] else f"{text} {bracketed}"
             row[value] = replace(row[value], text=whole if all(texts) else text)
-    kept = [n for n in range(len(columns)) if n not in gone]
-    return _of_columns(replace(table, columns=tuple(columns), rows=tuple(map(tuple, rows))), kept)
+    return replace(table, columns=tuple(columns), rows=tuple(map(tuple, rows))).without(gone)
 
 
 def _without_settings(table: PageTable) -> PageTable:
@@ -130,13 +123,13 @@ def _without_settings(table: PageTable) -> PageTable:
     if len(table.rows) != 1 or len(settings) == len(table.columns):
         return table.narrowed()
     same = tuple((table.columns[n].name, table.rows[0][n]) for n in settings)
-    return replace(_of_columns(table, [n for n in range(len(table.columns)) if n not in settings]), same=same)
+    return replace(table.without(settings), same=same)
 
 
 def _fitting(table: PageTable, most: int, points: float) -> PageTable:
     """Returns a table with so many columns at most that fit so many points, as far as its rows stay told apart."""
     while not _fits(table, most, points) and (gone := _least(table)) is not None:
-        table = _of_columns(table, [n for n in range(len(table.columns)) if n != gone])
+        table = table.without([gone])
     return table
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, NamedTuple
@@ -97,9 +97,13 @@ class PageTable:
         alike = {n for n, cells in enumerate(columns) if len({*cells}) == 1 and cells[0].text and not cells[0].interval}
         if len(self.rows) < 2 or len(columns) <= NARROW or len(alike) == len(columns):
             return self
-        rows = tuple(tuple(cell for n, cell in enumerate(row) if n not in alike) for row in self.rows)
-        left = tuple(column for n, column in enumerate(self.columns) if n not in alike)
-        return replace(self, columns=left, rows=rows, same=tuple((self.columns[n].name, columns[n][0]) for n in alike))
+        return replace(self.without(alike), same=tuple((self.columns[n].name, columns[n][0]) for n in alike))
+
+    def without(self, places: Collection[int]) -> PageTable:
+        """Returns the table without the columns at some places."""
+        kept = [n for n in range(len(self.columns)) if n not in places]
+        rows = tuple(tuple(row[n] for n in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[n] for n in kept), rows=rows)
 
     def console(self) -> Table:
         """Returns the table for the terminal, in which nothing is read as markup or as a command."""

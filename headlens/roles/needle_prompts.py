@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.alignment import tokenize
@@ -219,8 +218,5 @@ def _tokens(tokenizer: PreTrainedTokenizerBase, parts: Sequence[str]) -> tuple[t
     ends = np.cumsum([len(part) for part in parts])
     # A token belongs where its first character does; those of no text to what comes before.
     of = np.searchsorted(ends, [start if stop > start else start - 1 for start, stop in spans], side="right")
-    return ids, [range(*_between(of, part)) for part in range(len(parts))]
-
-
-def _between(of: npt.NDArray[np.intp], part: int) -> tuple[int, int]:
-    return int(np.searchsorted(of, part)), int(np.searchsorted(of, part, side="right"))
+    begins, stops = (np.searchsorted(of, range(len(parts)), side).tolist() for side in ("left", "right"))
+    return ids, list(map(range, begins, stops))

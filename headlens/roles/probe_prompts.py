@@ -120,14 +120,11 @@ def _gapped(drawn: npt.NDArray[np.int64], starts: Sequence[int], block: int) -> 
     """The first block at these places of a text, and other tokens, none of them twice, everywhere else."""
     text = np.array(drawn[block:], dtype=np.int64)
     made = np.resize(text, COPIES * block)  # places that copies take are overwritten
-    made[np.setdiff1d(np.arange(COPIES * block), _covered(starts, block))] = text[: COPIES * block - 3 * block]
+    taken = np.add.outer(starts, np.arange(block))
+    made[np.setdiff1d(np.arange(COPIES * block), taken)] = text[: COPIES * block - 3 * block]
     for start in starts:
         made[start : start + block] = drawn[:block]
     return made
-
-
-def _covered(starts: Sequence[int], block: int) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.arange(start, start + block) for start in starts])
 
 
 def _placed(

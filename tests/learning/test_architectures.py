@@ -7,10 +7,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.errors import OptionError
 from headlens.learning.new_models import (
     byte_tokenizer,
-    causal_model,
-    masked_model,
+    new_model,
     shape_of,
-    translation_model,
     wordpiece_tokenizer,
 )
 
@@ -23,7 +21,7 @@ def tokenizer() -> PreTrainedTokenizerBase:
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
 def test_a_masked_model_has_the_shape_that_its_name_gives(family: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    model = masked_model(f"{family}-3x4x64", tokenizer, 64, seed=0)
+    model = new_model(f"{family}-3x4x64", "mlm", tokenizer, 64, seed=0)
     config = model.config
     found = (config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.intermediate_size)
     assert found == (3, 4, 64, 256)
@@ -38,14 +36,14 @@ def test_a_decoder_has_the_shape_that_its_name_gives(family: str) -> None:
     end = tokenizer.eos_token_id
     assert tokenizer("the cat")["input_ids"][0] == end == tokenizer.bos_token_id == tokenizer.pad_token_id
     assert tokenizer.decode(tokenizer("The ünknown cat")["input_ids"][1:]) == "The ünknown cat"
-    model = causal_model(f"{family}-3x4x64", tokenizer, 64, seed=0)
+    model = new_model(f"{family}-3x4x64", "causal-lm", tokenizer, 64, seed=0)
     config = model.config
     assert (config.num_hidden_layers, config.num_attention_heads, config.hidden_size) == (3, 4, 64)
     inner = model.transformer.h[0].mlp.c_fc.nf if family == "gpt2" else model.model.layers[0].mlp.up_proj.out_features
     assert inner == 256
     assert config.vocab_size == len(tokenizer)
     assert config.max_position_embeddings == 64
-    again = causal_model(f"{family}-3x4x64", tokenizer, 64, seed=0).state_dict()
+    again = new_model(f"{family}-3x4x64", "causal-lm", tokenizer, 64, seed=0).state_dict()
     assert all(torch.equal(tensor, again[name]) for name, tensor in model.state_dict().items())
     with pytest.raises(OptionError, match="too small for 256 bytes"):
         byte_tokenizer(["a"], 256, 64)
@@ -53,7 +51,7 @@ def test_a_decoder_has_the_shape_that_its_name_gives(family: str) -> None:
 
 def test_a_translator_has_the_shape_that_its_name_gives(tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.eos_token = tokenizer.sep_token
-    model = translation_model("marian-3x8x128", tokenizer, 64, seed=0)
+    model = new_model("marian-3x8x128", "translation", tokenizer, 64, seed=0)
     for side in (model.model.encoder, model.model.decoder):
         assert len(side.layers) == 3
         assert side.layers[0].self_attn.num_heads == 8
@@ -85,6 +83,6 @@ def test_what_is_no_shape_is_refused(name: str, said: str) -> None:
 
 def test_a_shape_of_the_other_kind_is_refused(tokenizer: PreTrainedTokenizerBase) -> None:
     with pytest.raises(OptionError, match=r"new:marian-3x8x128 is not a known model\.\n.*new:bert-LAYERS"):
-        masked_model("marian-3x8x128", tokenizer, 64, seed=0)
+        new_model("marian-3x8x128", "mlm", tokenizer, 64, seed=0)
     with pytest.raises(OptionError, match=r"new:bert-3x8x128 is not a known model\.\n.*new:marian-LAYERS"):
-        translation_model("bert-3x8x128", tokenizer, 64, seed=0)
+        new_model("bert-3x8x128", "translation", tokenizer, 64, seed=0)

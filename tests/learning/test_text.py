@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
-from headlens.learning.new_models import marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
+from headlens.learning.new_models import marian_tokenizer, new_model, wordpiece_tokenizer
 from headlens.learning.objectives import IGNORED, MaskedTokenLoss
 from headlens.learning.text_training import chance_loss, evaluation, predicted_tokens
 from headlens.learning.training_text import CausalText, MaskedText, read_blocks, read_pairs, read_stream
@@ -150,15 +150,15 @@ def test_pairs(marian: PreTrainedTokenizerBase) -> None:
 
 def test_models_by_name(pieces: PreTrainedTokenizerBase, marian: PreTrainedTokenizerBase) -> None:
     for name in ("bert-tiny", "albert-tiny"):
-        model = masked_model(name, pieces, 64, 0)
+        model = new_model(name, "mlm", pieces, 64, 0)
         assert model.get_input_embeddings().weight.shape[0] == len(pieces)
-        same = masked_model(name, pieces, 64, 0).state_dict()
+        same = new_model(name, "mlm", pieces, 64, 0).state_dict()
         assert all(same[k].equal(v) for k, v in model.state_dict().items())
-    assert translation_model("marian-tiny", marian, 64, 0).config.pad_token_id == marian.pad_token_id
+    assert new_model("marian-tiny", "translation", marian, 64, 0).config.pad_token_id == marian.pad_token_id
     with pytest.raises(OptionError, match="new:bert-huge is not a known model"):
-        masked_model("bert-huge", pieces, 64, 0)
+        new_model("bert-huge", "mlm", pieces, 64, 0)
     with pytest.raises(OptionError, match="new:marian-small"):
-        translation_model("bert-tiny", marian, 64, 0)
+        new_model("bert-tiny", "translation", marian, 64, 0)
 
 
 class Constant(torch.nn.Module):

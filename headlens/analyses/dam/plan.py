@@ -6,7 +6,7 @@ from headlens.analyses.dam.options import DamRequest
 from headlens.learning.new_models import hints_at_new
 from headlens.learning.open_training_set import suited_training_set
 from headlens.learning.training_options import TEXT
-from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps, Work
+from headlens.planning.plan import MASKED, Plan, Planner, TrainingSteps
 from headlens.runs.progress import Reporter
 
 
@@ -26,7 +26,7 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     if "all" not in (request.learning.freeze or ()):
         planner.add(loop.work("train without a mask"))
         measured += 1
-    planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=measured, length=held_out.length))
+    planner.measure([held_out], each=measured)
     return planner.plan()
 
 

@@ -66,23 +66,9 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
-    for name, (draw, sources) in _drawn().items():
+    for name, (draw, sources) in _DRAWN.items():
         if tables.keys() >= set(sources):
             yield name, draw(*(tables[source] for source in sources))
-
-
-def _drawn() -> dict[str, tuple[Callable[..., Figure | None], tuple[str, ...]]]:
-    """The function and the tables of every figure."""
-    return {
-        "patterns": (pattern_pictures, ("sparsity",)),
-        "quality": (quality_by_pattern, ("masks",)),
-        "diagonal": (worth_of_diagonal, ("masks",)),
-        "layers": (quality_by_layers, ("masks",)),
-        "degrees": (quality_by_degrees, ("masks",)),
-        "learned": (learned_degrees, ("degrees",)),
-        "spans": (learned_spans, ("spans",)),
-        "draws": (quality_of_draws, ("draws", "masks")),
-    }
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -127,6 +113,19 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
             set_ticks(shown, list(map(str, shown)), fontsize=style.TICK_SIZE, color=style.INK)
         style.heading(axes, titles[number], size)
     return figure
+
+
+# The function and the tables of every figure.
+_DRAWN: dict[str, tuple[Callable[..., Figure | None], tuple[str, ...]]] = {
+    "patterns": (pattern_pictures, ("sparsity",)),
+    "quality": (quality_by_pattern, ("masks",)),
+    "diagonal": (worth_of_diagonal, ("masks",)),
+    "layers": (quality_by_layers, ("masks",)),
+    "degrees": (quality_by_degrees, ("masks",)),
+    "learned": (learned_degrees, ("degrees",)),
+    "spans": (learned_spans, ("spans",)),
+    "draws": (quality_of_draws, ("draws", "masks")),
+}
 
 
 def _title(rows: pd.DataFrame, name: str) -> str:
@@ -342,7 +341,7 @@ REPORT = CommandReport(
     needed=("sparsity",),
     figures=lambda run: mask_figures(run.tables),
     captions=CAPTIONS,
-    sources={name: sources for name, (_, sources) in _drawn().items()},
+    sources={name: sources for name, (_, sources) in _DRAWN.items()},
     overviews=_overviews,
     findings=lambda run: mask_sentences(run.tables),
     together=together,

@@ -305,8 +305,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     figure, drawn = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
     for axes, ((model, task, metric), rows) in zip(drawn, blocks, strict=True):
         share_axes(axes, f"{metric} on {task}", _PANEL, one_of(table, model), 0.78 * width / across)
-        full = rows[rows["pattern"] == FULL]
-        draw_level(axes, full[full["control"] == "kept"], "no mask")
+        draw_level(axes, without_mask(rows), "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
         axes.set_ylim(no_shorter_than_margin(axes.get_ylim(), rows))
         draw_chance(axes, _chance(rows))

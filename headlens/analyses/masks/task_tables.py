@@ -91,17 +91,11 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
 
 def main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """Rows of `masks.csv` of all runs: the main metric of every task, each training once.
+    """Rows of `masks.csv` of all runs: the main metric of every task, each training once, and the label of its run.
 
     Args:
         runs: of `headlens masks --task`.
     """
-    table = _kept_trainings(runs)
-    return table if table.empty else table.drop(columns=_RUN)
-
-
-def _kept_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """The rows of `main_metrics`, with the label of the run in the column `_RUN`."""
     table = _all_trainings(runs)
     if table.empty:
         return table
@@ -297,8 +291,8 @@ def overview_of_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 def together(runs: Sequence[RecordedRun]) -> Together:
     """What several runs give together, and those on several tasks."""
-    kept, trained = _kept_trainings(runs), main_metrics(runs)
-    if not kept.empty and len(set(kept[_RUN])) > 1 and (figure := quality_by_pattern(trained)) is not None:
+    trained = main_metrics(runs)
+    if not trained.empty and len(set(trained[_RUN])) > 1 and (figure := quality_by_pattern(trained)) is not None:
         yield "together", figure
     table = over_tasks(runs)
     if table.empty:

@@ -25,7 +25,7 @@ from headlens.learning import text_training
 from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
 from headlens.learning.loop import Trainer, TrainingState
-from headlens.learning.new_models import PREFIX, hints_at_new, is_new, masked_model, wordpiece_tokenizer
+from headlens.learning.new_models import PREFIX, hints_at_new, is_new, new_model, wordpiece_tokenizer
 from headlens.learning.open_training_set import read_examples, read_further, read_text, seen_notes
 from headlens.learning.sweep import notes_once
 from headlens.learning.training_run import (
@@ -142,7 +142,8 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
     with run.reporter.status("learning a vocabulary"):
         texts = (text for example in examples.examples for text in texts_of(example))
         tokenizer = wordpiece_tokenizer(texts, request.vocabulary, _LONGEST)
-        model: Any = masked_model(request.model.removeprefix(PREFIX), tokenizer, _LONGEST, request.training.seed)
+        name = request.model.removeprefix(PREFIX)
+        model: Any = new_model(name, "mlm", tokenizer, _LONGEST, request.training.seed)
     return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
 
 
