@@ -31,10 +31,15 @@ class Caption(NamedTuple):
     text: str
 
 
-def write_results(run: RunFolder, tables: Mapping[str, pd.DataFrame], figures: Figures | tuple[()]) -> None:
-    """Writes every table as CSV, then every figure as PNG and SVG as soon as it is drawn."""
+def write_results(
+    run: RunFolder, tables: Mapping[str, pd.DataFrame], figures: Figures | tuple[()], results: str = ""
+) -> None:
+    """Writes every table as CSV, `results` as results.md, then every figure as PNG and SVG as soon as it is drawn."""
     for name, frame in tables.items():
         run.table(name, frame)
+    if results:
+        with run.file("results.md") as path:
+            path.write_text(results, encoding="utf-8")
     for name, figure in figures:
         run.figure(name, figure)
 

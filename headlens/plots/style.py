@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -197,6 +197,36 @@ def headline(figure: Figure, text: str) -> None:
     """Writes the title of a whole figure at its upper left."""
     width, height = map(float, figure.get_size_inches())
     figure.text(0.08 / width, 1 - 0.06 / height, _title(text, width), va="top", **_bold())
+
+
+def panel_grid(
+    title: str,
+    count: int,
+    width: float,
+    columns: tuple[Sequence[float], float],
+    lines: tuple[float, float, float],
+    margins: tuple[float, float],
+) -> tuple[Figure, list[Axes]]:
+    """Makes a figure under a title, with panels from the upper left, line by line; lengths are in inches.
+
+    Args:
+        title: of the figure.
+        count: number of panels.
+        width: of the figure.
+        columns: where each panel of a line begins, and how wide it is, as shares of the width.
+        lines: from one to the next, the room below the panels within it, and the height of these.
+        margins: above the first line, and below the last.
+    """
+    across = len(columns[0])
+    height = margins[0] + -(-count // across) * lines[0] + margins[1]
+    figure = new_figure(width, height)
+    headline(figure, title)
+    panels = []
+    for number in range(count):
+        line, column = divmod(number, across)
+        low = height - margins[0] - (line + 1) * lines[0] + lines[1]
+        panels.append(figure.add_axes((columns[0][column], low / height, columns[1], lines[2] / height)))
+    return figure, panels
 
 
 def further_lines(title: str, width: float) -> float:

@@ -61,11 +61,8 @@ def write_dam(
         masks: by run; none draws nothing.
         notes: what to know about the numbers, such as that a mask has not settled.
     """
-    write_results(run, tables, ())
-    text = dam_markdown(tables["sweep"], tables["positions"]) + markdown_notes(notes)
-    with run.file("results.md") as path:
-        path.write_text(text, encoding="utf-8")
-    write_results(run, {}, dam_figures(tables, masks) if masks else ())
+    results = dam_markdown(tables["sweep"], tables["positions"]) + markdown_notes(notes)
+    write_results(run, tables, dam_figures(tables, masks) if masks else (), results)
 
 
 def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:

@@ -31,7 +31,6 @@ from headlens.plots.curves import SAME_ANSWER, VALUES, draw_intervals, draw_leve
 from headlens.plots.head_grid import float_column
 from headlens.plots.heatmaps import paired_maps
 from headlens.plots.mask_points import short_names
-from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
@@ -95,7 +94,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     inside = (width - side) / across
     columns = [(column * inside + 0.5) / width for column in range(across)], (inside - 0.65) / width
     margins = _TOP + style.further_lines(title, width), foot
-    figure, panels = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
+    figure, panels = style.panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
     for axes, ((model, task, metric, layers), rows) in zip(panels, blocks, strict=True):
         words = ", ".join(filter(None, [one_of(shown, model), *mask_scope(layers)]))
         share_axes(axes, f"{metric} on {task}", _PANEL, words, inside - 0.65)
@@ -196,7 +195,7 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     title = with_model(title, degrees) + (f"\n({open_share:.0%} have not settled)" if open_share > UNSETTLED else "")
     columns = [(0.45 + column * (side + 0.12)) / width for column in range(across)], side / width
     margins = _TOP + style.further_lines(title, width), 0.3
-    figure, drawn = panel_grid(title, len(panels), width, columns, (slot, 0.22, _ROW * len(layers)), margins)
+    figure, drawn = style.panel_grid(title, len(panels), width, columns, (slot, 0.22, _ROW * len(layers)), margins)
     for number, (axes, (key, rows)) in enumerate(zip(drawn, panels, strict=True)):
         first = number % across == 0
         style.dress(axes, label if number + across >= len(panels) else "", "layer" if first else "")

@@ -43,7 +43,6 @@ from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
 from headlens.plots.curves import FRAMED, VALUES
 from headlens.plots.head_grid import float_column
-from headlens.plots.panel_grid import panel_grid
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, rows_of_runs
 from headlens.tables.every_table import TABLES
@@ -99,7 +98,7 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     columns = [(_LEFT + column * (size + _GAP)) / width for column in range(across)], size / width
     top = _TOP + style.further_lines(title, width)
     slots = (size + _LINE * lines + 0.12, 0.06, size)
-    figure, panels = panel_grid(title, len(names), width, columns, slots, (top, _BOTTOM))
+    figure, panels = style.panel_grid(title, len(names), width, columns, slots, (top, _BOTTOM))
     for number, (axes, pattern_rows) in enumerate(zip(panels, by_name, strict=True)):
         labels = {"key": number + across >= len(names), "query": number % across == 0}
         style.dress(axes, *(word * labelled for word, labelled in labels.items()))
@@ -147,14 +146,13 @@ def write_masks(
         notes: what to know about the numbers of models that were trained.
         figures: whether to draw.
     """
-    write_results(run, tables, ())
+    results = ""
     if "masks" in tables:
-        with run.file("results.md") as path:
-            parts = [study_markdown(tables["masks"])]
-            parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
-            parts += [draws_markdown(tables["draws"], tables["masks"])] if "draws" in tables else []
-            path.write_text("\n".join(parts) + markdown_notes(notes), encoding="utf-8")
-    write_results(run, {}, mask_figures(tables) if figures else ())
+        parts = [study_markdown(tables["masks"])]
+        parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
+        parts += [draws_markdown(tables["draws"], tables["masks"])] if "draws" in tables else []
+        results = "\n".join(parts) + markdown_notes(notes)
+    write_results(run, tables, mask_figures(tables) if figures else (), results)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -40,7 +40,6 @@ from headlens.plots.curves import (
 )
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, draw_masks, mask_curves, name_masks, short_names
-from headlens.plots.panel_grid import panel_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
@@ -302,7 +301,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     lines = -(-len(labels) // min(3 * across, legend_columns(labels, width)))
     margins = _TOP + style.further_lines(title, width), _BOTTOM + (lines - 1) * _LINE
     columns = [(column + 0.16) / across for column in range(across)], 0.78 / across
-    figure, drawn = panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
+    figure, drawn = style.panel_grid(title, len(blocks), width, columns, (_SLOT, _WORDS, _PANEL), margins)
     for axes, ((model, task, metric), rows) in zip(drawn, blocks, strict=True):
         share_axes(axes, f"{metric} on {task}", _PANEL, one_of(table, model), 0.78 * width / across)
         draw_level(axes, without_mask(rows), "no mask")
