@@ -340,15 +340,9 @@ class MaskStudy:
             (task.name, [*held.notes, *part.notes])
             for (task, held), part in zip(opened.training_set.further, further, strict=True)
         ]
-        return CaseOutcome(
-            name,
-            metrics=[row for part in parts for row in part.metrics],
-            notes=notes_once(first.notes, named),
-            records=first.records,
-            keys=first.keys,
-            lacks_skill=first.lacks_skill,
-            further=[Baseline(records=part.records, keys=part.keys, lacks_skill=part.lacks_skill) for part in further],
-        )
+        told = {"metrics": [row for part in parts for row in part.metrics], "notes": notes_once(first.notes, named)}
+        others = [Baseline(records=part.records, keys=part.keys, lacks_skill=part.lacks_skill) for part in further]
+        return CaseOutcome(name, further=others, **vars(first) | told)
 
     def _predicted(self, loaded: LoadedModel, task: Task, case: MaskCase, texts: StudyTexts) -> list[str]:
         """Writes the predictions for the test sets, and returns what to know about them."""

@@ -26,7 +26,7 @@ from headlens.findings.verdicts import (
 )
 from headlens.learning.alphas_figure import ALPHAS, CAPTION
 from headlens.pages.command_report import Caption, CommandReport
-from headlens.pages.formatting import by_sign, value_text
+from headlens.pages.formatting import value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, difference_cell, number_cell, page_table
 from headlens.plots.curves import VALUES, examples_text
@@ -242,18 +242,14 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame], of: str) -> list[str]:
             sentences.append(f"{sentence}: nothing to predict.")
             continue
         best, lowest = (int(place(methods["area"])) for place in (np.argmax, np.argmin))
-        names, areas_of = (
-            [LOOKS[method][2] for method in methods["method"]],
-            [f"{area:.3f}" for area in methods["area"]],
-        )
+        names = [LOOKS[method][2] for method in methods["method"]]
+        areas_of = [f"{area:.3f}" for area in methods["area"]]
         area, beside = f"area under the recall-sparsity curve {areas_of[best]}", _beside(methods, best)
         first = "Among the best is the prediction" if beside else "Best predicted"
         last = f"; lowest is {names[lowest]} ({areas_of[lowest]}{_beside(methods, lowest)})"
-        comparison = by_sign(
-            [float(areas_of[best]) - float(areas_of[lowest])],
-            above=f"{first} by {names[best]} ({area}{beside}){last}",
-            below=f"Predicted by {', '.join(names)}{' equally well' if len(methods) > 1 else ''} ({area})",
-        )
+        comparison = f"{first} by {names[best]} ({area}{beside}){last}"
+        if areas_of[best] == areas_of[lowest]:
+            comparison = f"Predicted by {', '.join(names)}{' equally well' if len(methods) > 1 else ''} ({area})"
         comparison = f"{of}{comparison[0].lower()}{comparison[1:]}" if of else comparison
         sentences.append(f"{sentence}. {comparison}.")
     return sentences
