@@ -22,8 +22,16 @@ from headlens.learning.objectives import Inputs, Objective, moved
 from headlens.learning.text_training import DEV_TARGET, objective_of, read_data, sentence_pairs
 from headlens.learning.training_options import TextOptions
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.tasks import example_sources
 from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all
+from headlens.tasks.example_sources import (
+    DataSummary,
+    MemoryExamples,
+    SourceCounts,
+    TaskSource,
+    fingerprint,
+    gather,
+    split,
+)
 from headlens.tasks.examples import TextExample
 from headlens.tasks.language_modeling import CausalLM
 from headlens.tasks.masked import MaskedLM
@@ -91,16 +99,11 @@ class TaskRows:
 
     task_forward: TaskForward
     prepared: Sequence[PreparedExample]
-    summary: example_sources.DataSummary
-    examples: example_sources.MemoryExamples
+    summary: DataSummary
+    examples: MemoryExamples
 
     @classmethod
-    def of(
-        cls,
-        task_forward: TaskForward,
-        source: example_sources.MemoryExamples,
-        before: example_sources.SourceCounts | None = None,
-    ) -> TaskRows:
+    def of(cls, task_forward: TaskForward, source: MemoryExamples, before: SourceCounts | None = None) -> TaskRows:
         """Examples as a model reads them.
 
         Args:
@@ -111,16 +114,12 @@ class TaskRows:
         Raises:
             CorpusError: if the model can read none of them.
         """
-        counts = example_sources.SourceCounts()
+        counts = SourceCounts()
         if not (prepared := list(prepare_all(task_forward.task, source, task_forward.reader, counts))):
             raise no_examples_error(source, task_forward.reader, counts)
-        counts.take_over(before or example_sources.SourceCounts())
-        return cls(
-            task_forward,
-            prepared,
-            example_sources.DataSummary.of(source.name, counts, example_sources.fingerprint(source.examples)),
-            source,
-        )
+        counts.take_over(before or SourceCounts())
+        summary = DataSummary.of(source.name, counts, fingerprint(source.examples))
+        return cls(task_forward, prepared, summary, source)
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -138,15 +137,13 @@ class TaskRows:
         return {"batch": self.task_forward.batch([self.prepared[i] for i in indices])}
 
 
-def hold_out(
-    source: example_sources.MemoryExamples, share: float
-) -> tuple[example_sources.MemoryExamples, example_sources.MemoryExamples | None]:
+def hold_out(source: MemoryExamples, share: float) -> tuple[MemoryExamples, MemoryExamples | None]:
     """What is trained on and what is held out: nothing of fewer than 1 / share examples."""
     numbers = range(len(source.examples))
     if not held_out_of(share, len(numbers)):
         return source, None
     parts = ([i for i in numbers if is_held_out(i + 1, share) == held] for held in (False, True))
-    remaining, held_out = example_sources.split(source, parts)
+    remaining, held_out = split(source, parts)
     return remaining, held_out
 
 
@@ -217,19 +214,19 @@ class TrainingSet:
     task: Task
     data: TrainingData
     objective: Objective
-    held: example_sources.MemoryExamples | None
+    held: MemoryExamples | None
     facts: dict[str, Any]
-    further: tuple[tuple[Task, example_sources.MemoryExamples], ...] = ()
+    further: tuple[tuple[Task, MemoryExamples], ...] = ()
 
     @classmethod
     def of_task(
         cls,
         loaded: LoadedModel,
         task: Task,
-        source: example_sources.TaskSource,
-        held: example_sources.TaskSource | float | None = 0.5,
+        source: TaskSource,
+        held: TaskSource | float | None = 0.5,
         longest: int | None = None,
-        counts: example_sources.SourceCounts | None = None,
+        counts: SourceCounts | None = None,
     ) -> TrainingSet:
         """Builds a training set from labelled examples.
 
@@ -245,12 +242,12 @@ class TrainingSet:
             CorpusError: broken data, or nothing that the model can read.
             OptionError: if the task has no loss that can be trained.
         """
-        counts = counts or example_sources.SourceCounts()
-        given = example_sources.gather(source, counts)
+        counts = counts or SourceCounts()
+        given = gather(source, counts)
         if isinstance(held, float):
             given, held_out = hold_out(given, held)
         else:
-            held_out = None if held is None else example_sources.gather(held)
+            held_out = None if held is None else gather(held)
         task_forward = TaskForward.of(task, loaded, longest)
         rows = TaskRows.of(task_forward, given, counts)
         return cls(task, rows, task_forward, held_out, {"data": asdict(rows.summary)})
@@ -284,7 +281,7 @@ class TrainingSet:
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
     @property
-    def measured_on(self) -> list[tuple[Task, example_sources.MemoryExamples]]:
+    def measured_on(self) -> list[tuple[Task, MemoryExamples]]:
         """Tasks and the examples on which the model is measured, its own task first."""
         return [*([] if self.held is None else [(self.task, self.held)]), *self.further]
 
@@ -293,7 +290,7 @@ class TrainingSet:
         if isinstance(self.data, TaskRows):
             yield from self.data.prepared
             for task, held in self.measured_on:
-                yield from prepare_all(task, held, self.data.task_forward.reader, example_sources.SourceCounts())
+                yield from prepare_all(task, held, self.data.task_forward.reader, SourceCounts())
 
     @property
     def longest(self) -> int:
@@ -330,7 +327,7 @@ class TrainingSet:
         freeze_unused(self.task.network(model).eval(), self.objective, moved(self.data.batch((0,), 0), model.device))
 
 
-def given_pairs(corpus: Corpus) -> example_sources.MemoryExamples:
+def given_pairs(corpus: Corpus) -> MemoryExamples:
     """The sentences of a corpus with their translations as examples, numbered from 1.
 
     Raises:
@@ -339,7 +336,7 @@ def given_pairs(corpus: Corpus) -> example_sources.MemoryExamples:
     return _numbered(corpus, sentence_pairs(corpus, DEV_TARGET))
 
 
-def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> example_sources.MemoryExamples:
+def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> MemoryExamples:
     """The sentences of a corpus as examples, numbered from 1; those that are too long in windows, cut between words.
 
     Args:
@@ -357,7 +354,5 @@ def _windows(example: Example, encoder: SentenceEncoder) -> list[str]:
     return [window.source.sentence.text for window in encoder.windows(example)[0]]
 
 
-def _numbered(corpus: Corpus, texts: Iterable[tuple[str, ...]]) -> example_sources.MemoryExamples:
-    return example_sources.MemoryExamples(
-        tuple(TextExample(str(n), text) for n, text in enumerate(texts, 1)), corpus.name
-    )
+def _numbered(corpus: Corpus, texts: Iterable[tuple[str, ...]]) -> MemoryExamples:
+    return MemoryExamples(tuple(TextExample(str(n), text) for n, text in enumerate(texts, 1)), corpus.name)

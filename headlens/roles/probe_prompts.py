@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
+from headlens.corpora.batches import Ids
 from headlens.errors import OptionError
 
 BLOCK, COPIES = 25, 4  # Olsson et al. 2022
@@ -30,7 +31,7 @@ class ProbePrompts:
         shifted_copies: the same of `copies`.
     """
 
-    ids: npt.NDArray[np.int64]
+    ids: Ids
     following: Places
     copies: Places
     shifted: Places
@@ -116,7 +117,7 @@ def make_prompts(
     )
 
 
-def _gapped(drawn: npt.NDArray[np.int64], starts: Sequence[int], block: int) -> npt.NDArray[np.int64]:
+def _gapped(drawn: Ids, starts: Sequence[int], block: int) -> Ids:
     """The first block at these places of a text, and other tokens, none of them twice, everywhere else."""
     text = np.array(drawn[block:], dtype=np.int64)
     made = np.resize(text, COPIES * block)  # places that copies take are overwritten
@@ -128,11 +129,7 @@ def _gapped(drawn: npt.NDArray[np.int64], starts: Sequence[int], block: int) -> 
 
 
 def _placed(
-    texts: Sequence[npt.NDArray[np.int64]],
-    starts: Sequence[Sequence[int]],
-    first: list[int],
-    end: list[int],
-    block: int,
+    texts: Sequence[Ids], starts: Sequence[Sequence[int]], first: list[int], end: list[int], block: int
 ) -> ProbePrompts:
     """Prompts with the places of their copies, whose starts are counted from the first random token."""
     length = len(first) + len(texts[0]) + len(end)

@@ -264,16 +264,11 @@ def pos_pair_maps(pairs: pd.DataFrame, about: str = "") -> Figure | None:
     ]
     axis = "part of speech of the key", "part of speech of the query"
     headline = f"Parts of speech that attend to each other, {pairs['stack'].iloc[0]}"
-    return _share_maps(_titled(headline, about), panels, scale, axis)
+    return _share_maps(_titled(headline, about), panels, scale, axis, shared=False)
 
 
 def _share_maps(
-    headline: str,
-    panels: Sequence[tuple[str, pd.DataFrame]],
-    scale: Scale,
-    axis: tuple[str, str],
-    *,
-    shared: bool = False,
+    headline: str, panels: Sequence[tuple[str, pd.DataFrame]], scale: Scale, axis: tuple[str, str], *, shared: bool
 ) -> Figure:
     """Draws shares of tags with the title of each panel, two abreast, in a column one below the other; NaN is grey.
 

@@ -49,25 +49,18 @@ class FittedSite:
     blocks: Mapping[int, Tensor] = field(default_factory=dict)
 
 
-def fit_site(
-    batches: Batches,
-    grid: ParameterGrid,
-    options: FitOptions | None = None,
-    advance: Callable[[int], None] = lambda _: None,
-) -> FittedSite:
+def fit_site(batches: Batches, grid: ParameterGrid, options: FitOptions) -> FittedSite:
     """Learns projections, then clusters of every number of the grid.
 
     Args:
         batches: gives the sentences of a site anew.
         grid: says which numbers of clusters.
         options: of the projections.
-        advance: called with the number of sentences done, in every epoch.
 
     Raises:
         OptionError: if there are no sentences, or fewer tokens than clusters.
     """
-    options = options or FitOptions()
-    projections, losses = fit_projections(batches, options, advance)
+    projections, losses = fit_projections(batches, options)
     projected = points_of(((*projections(b.queries, b.keys), b) for b in batches()), seed=options.seed)
     raw = points_of(((directions(b.queries), directions(b.keys), b) for b in batches()), seed=options.seed)
     all_points = [projected, raw]
@@ -148,12 +141,7 @@ def _check_finite(loss: Tensor, when: str, options: FitOptions) -> None:
 
 
 def margin_losses(
-    queries: Tensor,
-    keys: Tensor,
-    gold: Tensor,
-    allowed: Tensor,
-    margin: float = 1.0,
-    generator: torch.Generator | None = None,
+    queries: Tensor, keys: Tensor, gold: Tensor, allowed: Tensor, margin: float, generator: torch.Generator
 ) -> Tensor:
     """max(0, m + Σ_pos ‖q' - k'‖² - Σ_neg ‖q' - k'‖²) of every query: `(batch, heads, query)`.
 

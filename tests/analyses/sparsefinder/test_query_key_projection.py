@@ -96,7 +96,7 @@ def test_training_brings_queries_near_their_keys() -> None:
     losses = []
     for _ in range(150):
         optimiser.zero_grad()
-        loss = margin_losses(*projections(q, k), gold, allowed, generator=generator).mean()
+        loss = margin_losses(*projections(q, k), gold, allowed, 1.0, generator).mean()
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
