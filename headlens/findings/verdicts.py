@@ -377,12 +377,10 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
     one_answer = one_answer_after(row)
     gain = delta < 0 if row["metric"] in LOWER_IS_BETTER else delta > 0
-    if row["verdict"] == NOT_NEEDED and gain and float(row.get("p_holm", math.nan)) < LEVEL:
-        return f"{row['task']} with {what} is significantly better{corrected}: {measured}.{one_answer}"
-    if row["verdict"] == NOT_NEEDED:
-        return f"{row['task']} with {what} loses less than the margin of {margin}{corrected}: {measured}.{one_answer}"
-    if row["verdict"] == NEEDED:
-        return f"{row['task']} with {what} loses significantly{corrected}: {measured}.{one_answer}"
+    is_better = gain and float(row.get("p_holm", math.nan)) < LEVEL
+    least = "is significantly better" if is_better else f"loses less than the margin of {margin}"
+    if does := {NOT_NEEDED: least, NEEDED: "loses significantly"}.get(row["verdict"]):
+        return f"{row['task']} with {what} {does}{corrected}: {measured}.{one_answer}"
     number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan
     details = "; ".join(filter(None, (bound_text(row), to_decide_text(number, more="evaluation "))))
     undecided = f"whether {row['task']} needs the {what} is not decided for a margin of {margin}{corrected}: {measured}"

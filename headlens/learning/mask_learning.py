@@ -165,16 +165,12 @@ def learn_mask(
         mask_options.longest, training_set.longest, mask_options.ends, mask_options.diagonal
     )
     start = {"step": 0} | _importance(mask, members)
-    rows = train_penalized(
-        network,
-        training_set,
-        objective,
-        options.rate(updates),
-        training,
-        callbacks,
-        record=lambda _: mask.log_columns() | _importance(mask, members),
-        clip_apart=True,
-    )
+    further: dict[str, Any] = {
+        "record": lambda _: mask.log_columns() | _importance(mask, members),
+        "clip_apart": True,
+    }
+    rate = options.rate(updates)
+    rows = train_penalized(network, training_set, objective, rate, training, callbacks, **further)
     thaw(model, loaded)
     log = pd.DataFrame(rows)
     followed = pd.concat([pd.DataFrame([start]), log], ignore_index=True)[list(start)]

@@ -98,19 +98,8 @@ def _read(
         parts[-1].check(own.shape)
     model = name.removesuffix(_ending(STATE, state)).removesuffix(_ending(SENTENCE, number))
     text = str(labels.get("text", ""))
-    return SentenceMap(
-        model,
-        stack,
-        queries,
-        keys,
-        own,
-        text,
-        state,
-        groups[0],
-        groups[1],
-        number,
-        parts if "scores" in labels else None,
-    )
+    known = parts if "scores" in labels else None
+    return SentenceMap(model, stack, queries, keys, own, text, state, groups[0], groups[1], number, known)
 
 
 def _ending(kind: str, number: int) -> str:

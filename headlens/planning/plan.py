@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from headlens.attention.model_normalizer import SOFTMAX
 from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
@@ -300,7 +299,7 @@ class TrainingSteps:
 
 def plan_attention(planner: Planner, attention: str | None) -> None:
     """Plans for a model that `--attention` switches to another normaliser."""
-    if attention is not None and attention != SOFTMAX:
+    if attention is not None:
         planner.attention = parse_normalizer(attention)
 
 

@@ -147,18 +147,9 @@ def make_document_runs(tokenizer: PreTrainedTokenizerBase, limit: int | None, se
         documents = [f"\n-{texts[number]}" for number in order]
         ids, places = _tokens(tokenizer, [begin, *documents, end, questions[gold], "\nAnswer:"])
         empty_ids, empty = _tokens(tokenizer, [begin, *documents, end, _EMPTY, "\nAnswer:"])
-        spans = tuple(places[1:-3])
-        runs.append(
-            DocumentRun(
-                ids,
-                empty_ids,
-                spans,
-                range(places[-3].start, places[-1].stop),
-                range(empty[-3].start, empty[-1].stop),
-                int(np.flatnonzero(order == gold)[0]),
-                gold,
-            )
-        )
+        query, empty_query = (range(parts[-3].start, parts[-1].stop) for parts in (places, empty))
+        answering = int(np.flatnonzero(order == gold)[0])
+        runs.append(DocumentRun(ids, empty_ids, tuple(places[1:-3]), query, empty_query, answering, gold))
     return runs
 
 

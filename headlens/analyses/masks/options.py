@@ -61,6 +61,13 @@ _STRENGTHS: dict[str, Any] = {"panel": STUDY, "metavar": "NUMBERS", "parse": num
 _DEGREES: dict[str, Any] = {"panel": STUDY, "group": "law", "needs": "learn_degrees"}
 _LAYERS: dict[str, Any] = {"panel": STUDY, "metavar": "LAYERS"}
 _RULES: dict[str, Any] = {"panel": STUDY, "group": "mask-rules"}
+_TASK = Option(
+    "Train models under every pattern on this task: sst2, rte, mlm or any other of train.",
+    STUDY,
+    "NAME",
+    parse=task_name,
+    shown="none, only count and draw patterns",
+)
 
 
 @dataclass(frozen=True)
@@ -304,20 +311,7 @@ class MasksRequest(Checked):
         OptionError: for a length out of range, a pattern that there is none, or no pattern whose file is asked for.
     """
 
-    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
-        DeclaredOption(
-            "task",
-            str | None,
-            None,
-            Option(
-                "Train models under every pattern on this task: sst2, rte, mlm or any other of train.",
-                STUDY,
-                "NAME",
-                parse=task_name,
-                shown="none, only count and draw patterns",
-            ),
-        ),
-    )
+    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (DeclaredOption("task", str | None, None, _TASK),)
 
     pattern: tuple[str, ...] = option(
         (),
