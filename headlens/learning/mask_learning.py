@@ -131,8 +131,8 @@ def learn_mask(
     loaded: LoadedModel,
     training_set: TrainingSet,
     strength: float,
-    options: MaskLearningOptions | None = None,
-    training: TrainingOptions | None = None,
+    options: MaskLearningOptions,
+    training: TrainingOptions,
     callbacks: TrainingCallbacks | None = None,
     scope: Scope | None = None,
 ) -> LearnedMaskResult:
@@ -153,7 +153,6 @@ def learn_mask(
     Raises:
         OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
     """
-    options, training = options or MaskLearningOptions(), training or TrainingOptions()
     callbacks = callbacks or TrainingCallbacks()
     model = frozen_copy(loaded, options.freeze)
     network, updates = training_set.task.network(model), callbacks.updates(training_set.data, training)
