@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,37 +68,33 @@ def _bold() -> dict[str, Any]:
 
 
 @contextmanager
-def drawn_for(width: str) -> Iterator[None]:
-    """Draws the figures of the block for one of `WIDTHS`: a page from margin to margin, or a column of it."""
-    before = _PAGE.set(WIDTHS[width])
+def _within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Gives a variable another value inside of the block."""
+    before = variable.set(value)
     try:
         yield
     finally:
-        _PAGE.reset(before)
+        variable.reset(before)
+
+
+def drawn_for(width: str) -> AbstractContextManager[None]:
+    """Draws the figures of the block for one of `WIDTHS`: a page from margin to margin, or a column of it."""
+    return _within(_PAGE, WIDTHS[width])
 
 
 def named_after(corpus: str, figures: Iterator[T], mask: str = "") -> Iterator[T]:
     """Draws figures, whose titles name the corpus they were measured on, and the mask that models were under."""
     while True:
-        before = _CORPUS.set(corpus), _MASK.set(mask)
-        try:
+        with _within(_CORPUS, corpus), _within(_MASK, mask):
             drawn = next(figures, None)
-        finally:
-            _CORPUS.reset(before[0])
-            _MASK.reset(before[1])
         if drawn is None:
             return
         yield drawn
 
 
-@contextmanager
-def of_no_corpus() -> Iterator[None]:
+def of_no_corpus() -> AbstractContextManager[None]:
     """Leaves the corpus out of the title of a figure of what was not measured on it."""
-    before = _CORPUS.set("")
-    try:
-        yield
-    finally:
-        _CORPUS.reset(before)
+    return _within(_CORPUS, "")
 
 
 def page_width(needed: float = 0.0) -> float:
