@@ -88,10 +88,10 @@ def learning_rate(options: TrainingOptions, step: int, total: int) -> float:
     return options.learning_rate
 
 
-def check_strength(strength: float, name: str = "--lambdas") -> None:
+def check_strength(strength: float) -> None:
     """Raise OptionError unless λ, the weight of a penalty, is a finite number of at least 0."""
     if not 0 <= strength < float("inf"):
-        raise OptionError(f"{name} {strength} is not a finite number of 0 or more.", "Try 0.1.")
+        raise OptionError(f"--lambdas {strength} is not a finite number of 0 or more.", "Try 0.1.")
 
 
 def penalized_rate(given: float | None, updates: int) -> float:

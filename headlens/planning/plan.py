@@ -287,14 +287,14 @@ class TrainingSteps:
         epochs = options.epochs if options.steps is None else options.steps * batch / (data.tokens or math.inf)
         return cls(steps, batch, length or data.length, options, epochs)
 
-    def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
+    def work(self, text: str, *, each: float = 1.0, times: int = 1) -> Work:
         """Returns the work of all updates of a training that is run `times` times."""
         size = self.options.batch_tokens
         if self.steps is None:
-            return Work(f"{text}: updates not known", model, "backward", None, each, 0.0, size, self.length)
+            return Work(f"{text}: updates not known", 0, "backward", None, each, 0.0, size, self.length)
         steps = self.steps * times
         words = f"{text}: {steps:,.0f} updates of {self.batch:,} tokens"
-        return Work(words, model, "backward", steps * self.batch, each, steps, size, self.length)
+        return Work(words, 0, "backward", steps * self.batch, each, steps, size, self.length)
 
 
 def plan_attention(planner: Planner, attention: str | None) -> None:

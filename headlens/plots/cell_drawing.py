@@ -151,12 +151,10 @@ def bar_beside(figure: Figure, scale: Scale, axes: Any, length: float, **place: 
     return bar
 
 
-def add_bar(
-    figure: Figure, scale: Scale, from_right: float, from_top: float = 0.45, tallest: float = TALLEST_BAR
-) -> None:
+def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float) -> None:
     """Draws a vertical colour bar: its left edge and upper end so many inches from the figure's right and top."""
     width, height = figure.get_size_inches()
-    length = min(tallest, height - from_top - 0.2)
+    length = min(TALLEST_BAR, height - from_top - 0.2)
     low = height - from_top - length
     slot = figure.add_axes((1 - from_right / width, low / height, BAR_WIDTH / width, length / height))
     bar = figure.colorbar(scale.mappable, cax=slot, extend=scale.beyond)

@@ -290,7 +290,7 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
             mean, low, high = mean_interval(score)
             p_values = [_p_value(difference) for difference in differences]
             row: dict[str, Any] = {
-                **dict(zip(("stack", "layer", "head"), head, strict=True)),
+                **head._asdict(),
                 "probe": name,
                 "n": len(score),
                 "score": mean,

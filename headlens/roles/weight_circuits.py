@@ -147,9 +147,9 @@ def measure_circuits(
             columns = _measures(matrices, vocabulary, frequent, bounds[own[0].stack])
             found_directions = list(_directions(matrices, vocabulary, tokenizer))
             for site in own:
-                keys = [dict(zip(("stack", "layer", "head"), head, strict=True)) for head in site.heads]
-                heads += [key | {n: column[place] for n, column in columns.items()} for place, key in enumerate(keys)]
-                directions += [keys[place] | row for place, row in found_directions]
+                for place, head in enumerate(site.heads):
+                    heads.append(head._asdict() | {name: column[place] for name, column in columns.items()})
+                directions += [site.heads[place]._asdict() | row for place, row in found_directions]
         pairs, layers = _compositions(sites, modules)
     rows = {HEAD_CIRCUITS: heads, SINGULAR_DIRECTIONS: directions, COMPOSITION: pairs, LAYER_COMPOSITION: layers}
     frames = {schema.name: schema.frame(rows[schema])[schema.names[1:]] for schema in CIRCUITS}
@@ -386,7 +386,7 @@ def _compositions(
                 candidates = [*by_head.get((head, kind), []), *((value, other, expected) for value, other in own)]
                 by_head[head, kind] = sorted(candidates, key=lambda c: -c[0])[:EARLIER]
     rows = [
-        dict(zip(("stack", "layer", "head"), head, strict=True))
+        head._asdict()
         | {"kind": kind, "other_stack": other.stack, "other_layer": other.layer, "other_head": other.head}
         | {"composition": float(value), "random": expected}
         for (head, kind), strongest in by_head.items()

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
@@ -36,7 +36,7 @@ from headlens.findings.result_notes import left_out_notes
 from headlens.findings.verdicts import check_margin
 from headlens.learning.alphas_figure import ALPHAS
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
-from headlens.learning.sweep import Baseline, SweepRun
+from headlens.learning.sweep import SweepRun
 from headlens.models.loading import LoadedModel
 from headlens.nested_text import conform, parse_json
 from headlens.options import DEMO
@@ -218,7 +218,7 @@ def _restricted(
     places = {key_of(point) for point in tried.to_dict("records")}
     margin = (request.metric.loss_margin, len(places) - 1)
     restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options, *margin)
-    baseline: Baseline | None = None
+    baseline: CurvePointResult | None = None
     results: dict[tuple[Any, ...], CurvePointResult] = {}
     switched = trained_with == SOFTMAX
 
@@ -238,19 +238,19 @@ def _restricted(
                 content = results[level, *key_of(point)] = measured(number, point)
                 baseline = baseline or content  # attention that is not restricted comes first
             advance(1)
+        found = RestrictedTaskResult(task.name, restricted.metric, results, stacks)
         if not switched:
-            return RestrictedTaskResult(task.name, restricted.metric, results, stacks)
+            return found
         with ExitStack() as undo:
             undo.callback(switch, loaded.model, attention_of(loaded.model))
             switch(loaded.model, None)
-            own = measured(SOFTMAX, gold.iloc[0].to_dict())
+            own = measured(SOFTMAX, gold.iloc[0].to_dict()).metrics[found.metric].value
         advance(1)
-    metric = restricted.metric
     note = (
-        f"With its own softmax the model has {metric} {own.metrics[metric].value:.3f} on the same examples of "
-        f"{task.name}; what is compared is the model switched to {attention_name(loaded.model)}."
+        f"With its own softmax the model has {found.metric} {own:.3f} on the same examples of {task.name}; what is "
+        f"compared is the model switched to {attention_name(loaded.model)}."
     )
-    return RestrictedTaskResult(task.name, metric, results, stacks, (note,))
+    return replace(found, notes=(note,))
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:
