@@ -294,13 +294,8 @@ def _long_sentences(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
     if target_limit != reader.encoder.limit:
         longer += f", or than {target_limit} as a target"
     if counts.too_long:
-        in_pairs = reader.encoder.reads_pairs
-        advice = (
-            ""
-            if reader.encoder.long_sentences == "window"
-            else " --data-args long-sentences=window splits them instead."
-        )
-        advice = " Pairs are not cut into windows." if in_pairs else advice
+        advice = " --data-args long-sentences=window splits them instead." * (reader.encoder.long_sentences != "window")
+        advice = " Pairs are not cut into windows." if reader.encoder.reads_pairs else advice
         notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {were(counts.too_long)} left out.{advice}")
     if counts.windowed:
         notes.append(

@@ -95,9 +95,7 @@ def refuse_others(
     """
     for name in others:
         if given.get(name):
-            labelled = (
-                " For examples with labels, give --task classification." if task in TEXT and "label" in others else ""
-            )
+            labelled = " For examples with labels, give --task classification." * (task in TEXT and "label" in others)
             advice = f"Name its data with {instead}.{labelled}"
             raise OptionError(f"{declared[name].flag} is not for --task {task}.", advice)
 

@@ -57,15 +57,12 @@ def too_little_notes(sentences: int, tokens: int, thresholds: Thresholds, *, may
     if sentences >= thresholds.min_sentences and tokens >= thresholds.min_tokens:
         return []
     verb = "was" if sentences == 1 else "were"
-    long = (
-        " --data-args long-sentences=window reads long texts in parts."
-        if may_cut and tokens >= thresholds.min_tokens
-        else ""
-    )
+    cut = may_cut and tokens >= thresholds.min_tokens
+    advice = " --data-args long-sentences=window reads long texts in parts." * cut
     return [
         f"No roles are assigned: {counted(sentences, 'sentence')} with {counted(tokens, 'token')} {verb} read, but "
         f"roles need {thresholds.min_sentences} with {thresholds.min_tokens}. Give more text, or lower them: "
-        f"--thresholds min-sentences=…,min-tokens=….{long}"
+        f"--thresholds min-sentences=…,min-tokens=….{advice}"
     ]
 
 
