@@ -21,8 +21,8 @@ from headlens.weights.head_slicing import head_contributions
 RECALLED = 0.5  # share of the answer's tokens that must be generated for a run to count (Wu et al. 2024)
 _DEVIATIONS = 2.0  # below the mean of its document a token is left out (Zhang et al. 2025)
 _RANKS = 10
-# By name, of every group of runs: (groups, heads).
-GroupNumbers = dict[Site, dict[str, npt.NDArray[np.float64]]]
+# By site and name: (heads,) of one pass, and of every group of runs (groups, heads).
+HeadNumbers = dict[Site, dict[str, npt.NDArray[np.float64]]]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class _Reduced(Observer):
     """Keeps numbers of one pass by site: of weights, (heads, query, key), and outputs, (query, heads, d)."""
 
     reduce: Callable[[Site, Tensor, Tensor], dict[str, Tensor]]
-    found: dict[Site, dict[str, npt.NDArray[np.float64]]] = field(default_factory=dict)
+    found: HeadNumbers = field(default_factory=dict)
     needs_weights: bool = True
 
     def observe(self, call: AttentionCall) -> None:
@@ -40,9 +40,19 @@ class _Reduced(Observer):
         self.found[call.site] = {name: value.double().cpu().numpy() for name, value in numbers.items()}
 
 
+def _read(
+    model: PreTrainedModel, ids: Sequence[int], reduce: Callable[[Site, Tensor, Tensor], dict[str, Tensor]]
+) -> HeadNumbers:
+    """Numbers of every head, (heads,) each by site and name, of one pass over some tokens."""
+    observer, tensor = _Reduced(reduce), torch.tensor([list(ids)], device=model.device)
+    with AttentionSession(model, observers=[observer]), torch.inference_mode():
+        model(input_ids=tensor, attention_mask=torch.ones_like(tensor), use_cache=False)
+    return observer.found
+
+
 def measure_retrieval(
     model: PreTrainedModel, runs: Sequence[NeedleRun], unembedding: Tensor | None = None
-) -> tuple[GroupNumbers, int]:
+) -> tuple[HeadNumbers, int]:
     """Measures how often heads look at the very token that is copied from a long text (Wu et al. 2024).
 
     The model answers greedily. A step is a hit of a head if the token that it attends to most from the place that
@@ -61,16 +71,13 @@ def measure_retrieval(
         hits; `copying`, the share of steps that copy at which the head raises, of all tokens of the answer, the logit
         of the right one most. And how many runs count.
     """
-    counted: dict[int, list[dict[Site, dict[str, npt.NDArray[np.float64]]]]] = {}
+    counted: dict[int, list[HeadNumbers]] = {}
     for run in runs:
         written = _written(model, run)
         if recall(run.answer, written) <= RECALLED:
             continue
-        ids = torch.tensor([[*run.ids, *written]], device=model.device)
-        observer = _Reduced(_hits_of(model, run, written, unembedding))
-        with AttentionSession(model, observers=[observer]), torch.inference_mode():
-            model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False)
-        counted.setdefault(run.group, []).append(observer.found)
+        found = _read(model, [*run.ids, *written], _hits_of(model, run, written, unembedding))
+        counted.setdefault(run.group, []).append(found)
     return _by_group(counted), sum(map(len, counted.values()))
 
 
@@ -126,7 +133,7 @@ def _hits_of(
     return reduce
 
 
-def measure_query_retrieval(model: PreTrainedModel, runs: Sequence[DocumentRun]) -> GroupNumbers:
+def measure_query_retrieval(model: PreTrainedModel, runs: Sequence[DocumentRun]) -> HeadNumbers:
     """Measures how well the attention of a question ranks documents (Zhang et al. 2025).
 
     A document's score is the weight that its tokens get from those of the question, on average over the latter, less
@@ -142,7 +149,7 @@ def measure_query_retrieval(model: PreTrainedModel, runs: Sequence[DocumentRun])
         question; `ndcg_without`, the same if documents are ranked by what the empty question gives; `ndcg_even`, that
         of a random order; `ndcg_most`, whether the document is first.
     """
-    counted: dict[int, list[dict[Site, dict[str, npt.NDArray[np.float64]]]]] = {}
+    counted: dict[int, list[HeadNumbers]] = {}
     for run in runs:
         asked = _document_weights(model, run.ids, run.query, run.documents)
         empty = _document_weights(model, run.empty_ids, run.empty_query, run.documents)
@@ -172,10 +179,8 @@ def _document_weights(
         mean = weights[:, query.start : query.stop].mean(1)
         return {str(number): mean[:, span.start : span.stop] for number, span in enumerate(documents)}
 
-    observer, tensor = _Reduced(reduce), torch.tensor([list(ids)], device=model.device)
-    with AttentionSession(model, observers=[observer]), torch.inference_mode():
-        model(input_ids=tensor, attention_mask=torch.ones_like(tensor), use_cache=False)
-    return {site: {int(name): array for name, array in found.items()} for site, found in observer.found.items()}
+    read = _read(model, ids, reduce)
+    return {site: {int(name): array for name, array in found.items()} for site, found in read.items()}
 
 
 def _score(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -197,7 +202,7 @@ def _gain(rank: int) -> float:
     return float(1 / np.log2(rank + 2)) if rank < _RANKS else 0.0
 
 
-def _by_group(counted: dict[int, list[dict[Site, dict[str, npt.NDArray[np.float64]]]]]) -> GroupNumbers:
+def _by_group(counted: dict[int, list[HeadNumbers]]) -> HeadNumbers:
     """Means of the runs of every group, (groups, heads) by site and name."""
     if not counted:
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,7 +168,7 @@ def _read(
     loaded: LoadedModel, prompts: ProbePrompts, made: PromptSets, batch_tokens: int, unembedding: Tensor | None
 ) -> dict[Site, dict[str, npt.NDArray[np.float64]]]:
     """Numbers of every head on prompts: (prompts, heads) by site and name."""
-    model, length = loaded.model, prompts.ids.shape[1]
+    model, length, causal = loaded.model, prompts.ids.shape[1], is_decoder_only(loaded.model)
     size = max(1, batch_tokens // length)
     found: dict[Site, Numbers] = {}
     for begin in range(0, len(prompts.ids), size):
@@ -177,16 +178,9 @@ def _read(
             name: torch.from_numpy(getattr(prompts, name)[part]).to(model.device)
             for name in ("following", "copies", "shifted", "shifted_copies")
         }
-        observer = _Weights(
-            lambda weights, places=places: _masses(
-                weights, places, made.first, made.last, causal=is_decoder_only(model)
-            ),  # type: ignore[misc]
-            lambda site, output, ids=ids: (  # type: ignore[misc]
-                {} if unembedding is None else _copying(model, site, output, ids, made, unembedding)
-            ),
-            found,
-        )
-        arguments = {"use_cache": False} if is_decoder_only(model) else {}
+        reduce = partial(_masses, places=places, first=made.first, last=made.last, causal=causal)
+        observer = _Weights(reduce, partial(_copying, model, ids=ids, made=made, unembedding=unembedding), found)
+        arguments = {"use_cache": False} if causal else {}
         with AttentionSession(model, observers=[observer]), torch.inference_mode():
             model(input_ids=ids, attention_mask=torch.ones_like(ids), **arguments)
     return {site: {n: np.concatenate(parts) for n, parts in numbers.items()} for site, numbers in found.items()}
@@ -241,13 +235,15 @@ def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int
 
 
 def _copying(
-    model: nn.Module, site: Site, output: Tensor, ids: Tensor, made: PromptSets, unembedding: Tensor
+    model: nn.Module, site: Site, output: Tensor, ids: Tensor, made: PromptSets, unembedding: Tensor | None
 ) -> dict[str, Tensor]:
     """How often a head raises, of all tokens of the block, the logit of the one that follows the most.
 
-    The direct path alone: the head's output through its part of the output projection to the unembedding, without the
-    final normalisation.
+    Nothing without an unembedding. The direct path alone: the head's output through its part of the output projection
+    to the unembedding, without the final normalisation.
     """
+    if unembedding is None:
+        return {}
     block, first = made.block, made.first
     queries = torch.arange(first + block, first + 4 * block - 1, device=ids.device)
     added = head_contributions(model, site.module, output[:, queries])  # (prompts, queries, heads, features)

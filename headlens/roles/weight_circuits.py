@@ -241,12 +241,12 @@ def _bounds(matrices: HeadMatrices, vocabulary: Vocabulary, draws: int, seed: in
         first, last = (torch.randn(shape, generator=generator, dtype=gram.dtype).to(gram.device) for shape in shapes)
         return float(np.quantile(np.abs(eigenvalue_shares(first @ gram @ last)), _SURE))
 
-    grams = {"copying": vocabulary.copied, "matching": vocabulary.matched}
-    parts = {"copying": (matrices.output, matrices.value), "matching": (matrices.key.transpose(1, 2), matrices.query)}
+    parts = {
+        "copying": (matrices.output, vocabulary.copied, matrices.value),
+        "matching": (matrices.key.transpose(1, 2), vocabulary.matched, matrices.query),
+    }
     return {
-        f"{name}_random": bound(parts[name][0], gram, parts[name][1])
-        for name, gram in grams.items()
-        if gram is not None
+        f"{name}_random": bound(out, gram, inward) for name, (out, gram, inward) in parts.items() if gram is not None
     }
 
 
