@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numpy as np
-import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.errors import ResumeError, read_errors
@@ -26,7 +25,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.nested_text import conform, parse_json
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.processes import DeferredSignals
-from headlens.runs.run import Run
+from headlens.runs.run import FinishedRun, Run
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions, paired_comparison
 from headlens.tasks.reader import Reader
@@ -251,21 +250,13 @@ def training_notes(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class SweepRun:
-    """What a sweep gave: the folder, the tables as written, what to know about them.
+class SweepRun(FinishedRun):
+    """What a sweep gave.
 
     Args:
-        folder: of the run.
-        files: in it.
-        tables: by the names of their files.
-        notes: what the reader should know.
         main: which tables tell the result in short; none for all.
     """
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
     main: tuple[str, ...] = ("sweep",)
 
     def summary(self) -> dict[str, Any]:

@@ -65,8 +65,8 @@ class ConstantOutputs(Edit):
         return torch.where(mask, self._constants[site].to(output)[None, None], output)
 
 
-# A batch of some examples: the arguments of the model, the rows of each example, and losses (examples,) of outputs.
-LossBatch = tuple[Mapping[str, Any], Sequence[int], Callable[[Any], Tensor], BatchTokens | None]
+# A batch of some examples: the arguments of the model, the rows of each example, losses (examples,) of outputs, tokens.
+LossBatch = tuple[Mapping[str, Any], Sequence[int], Callable[[Any], Tensor], BatchTokens]
 
 
 def optimal_constants(
@@ -113,10 +113,7 @@ def optimal_constants(
                 constants = {site: start[site] + scale[site] * moved[site] for site in start}
                 of_rows = [head for head, number in zip(taken, rows, strict=True) for _ in range(number)]
                 with AttentionSession(model, edits=[ConstantOutputs(constants, of_rows)]) as session:
-                    if tokens is not None:
-                        with session.batch(tokens):
-                            loss = losses(model(**inputs)).sum()
-                    else:
+                    with session.batch(tokens):
                         loss = losses(model(**inputs)).sum()
                     if not torch.isfinite(loss):
                         raise ModelError("A loss is not finite while constants are fitted.", "Use another --mode.")

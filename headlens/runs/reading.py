@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,12 @@ def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun,
 def run_label(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Returns the first cell of a row, the label of its run; nothing where there is only one run."""
     return {"run": run.label_with_mask} if len(runs) > 1 else {}
+
+
+def labelled_rows(runs: Sequence[RecordedRun], name: str) -> Iterator[tuple[dict[str, Any], dict[Hashable, Any]]]:
+    """Yields the rows of the table of that name of every run that has any, each behind the `run_label` of its run."""
+    for run, table in tables_of(runs, name):
+        yield from ((run_label(run, runs), row) for row in table.to_dict("records"))
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Protocol
 
+import pandas as pd
 from torch import nn
 
 from headlens.attention.model_normalizer import attention_name
@@ -245,6 +246,16 @@ def _model_identity(loaded: LoadedModel) -> dict[str, str]:
         "the weights of the model": loaded.weight_hash,
         "the configuration or the tokenizer of the model": f"{loaded.revision} {loaded.settings_hash}",
     }
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """What a run gave: its folder with the files in it, the tables as written, and what to know about them."""
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
 
 
 class RunRequest(Protocol):

@@ -121,11 +121,8 @@ def _needed(rows: pd.DataFrame) -> str:
         return f"{none}.{better}{verdicts}"
     row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
     value, intact = compared_texts(row["value"], row["baseline"])
-    change = (
-        f"{metric} {value} instead of {intact}, a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, "
-        f"Holm-corrected p {'below 0.001' if row['p_holm'] < 0.001 else format(row['p_holm'], '.3f')}"
-        f"{deciding_text(row['ci_low'], row['ci_high'], row['p_holm'])}."
-    )
+    change = f"{metric} {value} instead of {intact}, {_change_text(row)}"
+    change += f"{deciding_text(row['ci_low'], row['ci_high'], row['p_holm'])}."
     alike = (worse == worse.max()).sum()
     if not lost:
         effect = f"is significantly needed for {task}" if better else f"changes {task} significantly"
@@ -136,15 +133,17 @@ def _needed(rows: pd.DataFrame) -> str:
     significance = f"{what} of {len(rows)} {'is' if lost == 1 or better else 'are'} significant."
     near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
     most = f"{task} suffers most {gone}"
-    if near:
-        removed = gone == "without"
-        most = (
-            f"one of the heads that {task} suffers most without is"
-            if removed
-            else f"one of the largest losses is {gone}"
-        )
+    if near and gone == "without":
+        most = f"one of the heads that {task} suffers most without is"
+    elif near:
+        most = f"one of the largest losses is {gone}"
     which = f"{head_name(row)}{tied(alike, near=near)}"
     return f"{among}{most} {which}: {change} {significance}{better}{verdicts}"
+
+
+def _change_text(row: pd.Series[Any]) -> str:
+    p_value = "below 0.001" if row["p_holm"] < 0.001 else format(row["p_holm"], ".3f")
+    return f"a change of {value_text(row['delta'], row['ci_low'], row['ci_high'])}, Holm-corrected p {p_value}"
 
 
 def _missed(others: pd.DataFrame) -> str:
@@ -176,15 +175,13 @@ def _restored(rows: pd.DataFrame) -> str:
         return f"{begin}; no head's output on the original restores any of that on its own."
     row, better = best.iloc[0], -worsening(rows)
     place = int(np.nanargmax(better))
-    near, alike = not_apart(rows, place, _CHANGE), tied((better == better.max()).sum())
+    near = not_apart(rows, place, _CHANGE)
     sure = int((significant(rows) & (better > 0)).sum())
     most = "one of the heads whose output on the original restores most is" if near else "most is restored by"
     value, _ = compared_texts(row["value"], row["baseline"])
-    which = head_name(row) + (tied((better == better.max()).sum(), near=near) if near else alike)
-    change = value_text(row["delta"], row["ci_low"], row["ci_high"])
-    p_value = "below 0.001" if row["p_holm"] < 0.001 else format(row["p_holm"], ".3f")
+    which = f"{head_name(row)}{tied((better == better.max()).sum(), near=near)}"
     return (
-        f"{begin}; {most} {which}: {value}, a change of {change}, Holm-corrected p {p_value}, "
+        f"{begin}; {most} {which}: {value}, {_change_text(row)}, "
         f"{row['restored']:.0%} of what the changed texts take away. {sure or 'None'} of {counted(len(rows), 'head')} "
         f"{'restores' if sure < 2 else 'restore'} some of it significantly."
     )

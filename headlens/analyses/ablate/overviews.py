@@ -60,17 +60,17 @@ def without(mode: str) -> str:
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     """The heads without which a model is worse, of one model and mode, worst first; none of too few examples."""
-    rows = rows[rows["n"] >= FEW_EXAMPLES]
-    worse = worsening(rows)
-    order = worse[worse > 0].sort_values(ascending=False, kind="stable").index
-    return rows.loc[order].head(most)
+    return _largest(rows, worsening(rows), most)
 
 
 def most_restored(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     """The heads whose output on the original text restores a metric, of one model, most first; none of few examples."""
-    rows = rows[rows["n"] >= FEW_EXAMPLES]
-    better = -worsening(rows)
-    return rows.loc[better[better > 0].sort_values(ascending=False, kind="stable").index].head(most)
+    return _largest(rows, -worsening(rows), most)
+
+
+def _largest(rows: pd.DataFrame, by: pd.Series[float], most: int) -> pd.DataFrame:
+    known = by[(by > 0) & (rows["n"] >= FEW_EXAMPLES)]
+    return rows.loc[known.sort_values(ascending=False, kind="stable").index[:most]]
 
 
 def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
@@ -164,10 +164,8 @@ def pruned_by_stack(runs: Sequence[RecordedRun]) -> PageTable:
             gone = Counter(name.partition(".")[0] for name in str(row["removed"]).split())
             sizes = {stack: int((swept["stack"] == stack).sum()) for stack in STACKS}
             if sum(size > 0 for size in sizes.values()) > 1:
-                by_stack: dict[str, Any] = {
-                    stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()
-                }
-                counts = {"pruned": row["n_pruned"], **by_stack, "value": number_cell(row["value"])}
+                by_stack = {stack: f"{gone[stack]} of {size}" if size else "" for stack, size in sizes.items()}
+                counts: dict[str, Any] = {"pruned": row["n_pruned"]} | by_stack | {"value": number_cell(row["value"])}
                 records.append(run_label(run, runs) | _named(row, "strategy", "seed") | counts)
     about = (
         "How many heads of each kind of attention are among those that were pruned: a strategy that prunes many "

@@ -194,9 +194,8 @@ class PruningExperiment:
             for removed in sets:
                 sweep = self.sweep_without("pruned", removed, advance)
                 with pruned_model(self.loaded.model, removed) as model:
-                    pruned_models[removed] = evaluated(
-                        model, self.examples, sweep, cut=not removed or model is not whole_model
-                    )
+                    cut = not removed or model is not whole_model
+                    pruned_models[removed] = evaluated(model, self.examples, sweep, cut=cut)
         keys = [k for k, ranked in zip(self.examples.keys, self.ranked_on, strict=True) if not ranked]
         draws = Draws.of(keys, self.options.replicates, self.options.seed)
         intact = pruned_models[frozenset()]
@@ -300,11 +299,9 @@ class PruningExperiment:
             return {}
         heads = self.heads
         scores = {name: strategies.scores_of(scorers[by[name]], frozenset(), heads) for name in once}
-        errors = {}
-        if "shapley" in once:
-            errors = {
-                h: -s.value for h, s in strategies.scores_of(scorers["shapley-error"], frozenset(), heads).items()
-            }
+        # Of Shapley values there are standard errors, too.
+        of_errors = strategies.scores_of(scorers["shapley-error"], frozenset(), heads) if "shapley" in once else {}
+        errors = {head: -score.value for head, score in of_errors.items()}
         baseline = self.examples.task.value(self.records.intact[self.ranked_on], metric=self.metric)
         sign = -1 if self.metric in LOWER_IS_BETTER else 1
         table = rankings.rankings_table(scores, sign * baseline, errors, len(part))
@@ -369,9 +366,6 @@ class PruningExperiment:
             "metric": ranking,
             "importance": ImportanceScorer(ImportanceEstimator(*given, kept("importance"))),
         }
-        if "attribution" in self.scored_by:
-            attribution = AttributionEstimator(*given, kept("attribution"))
-            scorers["attribution"] = ImportanceScorer(attribution, normalize=False)
         if "shapley" in self.scored_by:
             values = ShapleyEstimator(*given, kept("shapley"), seed=self.options.seed, rounds=self.prune.rounds)
             scorers["shapley"] = ImportanceScorer(values, normalize=False)
@@ -380,8 +374,9 @@ class PruningExperiment:
             # Sizes of `raw` compare layers as they are.
             own = RelevanceEstimator(*given, kept("relevance"))
             scorers["relevance"] = ImportanceScorer(self._recorded or own, normalize=False)
-        for name in _OF_ATTENTION.keys() & self.scored_by:
-            scorers[name] = ImportanceScorer(_OF_ATTENTION[name](*given, kept(name)), normalize=False)
+        estimators: dict[str, type[ImportanceEstimator]] = {"attribution": AttributionEstimator, **_OF_ATTENTION}
+        for name in estimators.keys() & self.scored_by:
+            scorers[name] = ImportanceScorer(estimators[name](*given, kept(name)), normalize=False)
         if self._gates is not None:
             scorers["gates"] = ImportanceScorer(self._gates, normalize=False)
         return scorers
@@ -450,10 +445,8 @@ class PrunedModel:
 
 def evaluated(model: PreTrainedModel, examples: Examples, sweep: TaskSweep, *, cut: bool) -> PrunedModel:
     """Run a model over the evaluation part; whether its heads were cut out, so that it has a size of its own."""
-    records: HeadRecords = sweep.run(model, examples, heads=())
-    if not cut:
-        return PrunedModel(records.intact)
-    return PrunedModel(records.intact, sum(p.numel() for p in model.parameters()), operations(model, examples))
+    records = sweep.run(model, examples, heads=()).intact
+    return PrunedModel(records, model.num_parameters(), operations(model, examples)) if cut else PrunedModel(records)
 
 
 def operations(model: PreTrainedModel, examples: Examples) -> int:

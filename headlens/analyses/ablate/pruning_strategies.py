@@ -260,14 +260,13 @@ def pruning_counts(numbers: Collection[int], heads: int) -> tuple[int, ...]:
     """
     if not numbers:
         raise OptionError("No number of heads to prune was given.", "Give one or more, such as 3,10,20,30.")
-    for count in numbers:
-        if count < 1:
-            raise OptionError(f"{count} heads cannot be pruned.", "Give numbers of at least 1, such as 3,10,20,30.")
-        if count > heads:
-            raise OptionError(
-                f"{counted(count, 'head')} cannot be pruned: the model has {heads}.", f"Give numbers up to {heads}."
-            )
-    return tuple(sorted(set(numbers)))
+    counts = sorted(set(numbers))
+    if counts[0] < 1:
+        raise OptionError(f"{counts[0]} heads cannot be pruned.", "Give numbers of at least 1, such as 3,10,20,30.")
+    if counts[-1] > heads:
+        most = counted(counts[-1], "head")
+        raise OptionError(f"{most} cannot be pruned: the model has {heads}.", f"Give numbers up to {heads}.")
+    return tuple(counts)
 
 
 def scores_of(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, Score]:

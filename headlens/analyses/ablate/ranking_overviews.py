@@ -15,7 +15,7 @@ from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import number_text
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import head_name
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_rows, run_label, tables_of
 from headlens.statistics.non_inferiority import LEVEL
 
 _SOURCES = {
@@ -36,12 +36,11 @@ _PAIR_COLUMNS = {
 def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
     """How alike two strategies rank the heads."""
     records = [
-        run_label(run, runs)
+        label
         | {"model": row["model"], "strategy": row["strategy"], "other strategy": row["other_strategy"]}
         | {"Spearman's ρ": number_cell(row["spearman"]), "95 % CI over heads": _ends_cell(row), "heads": row["heads"]}
         | {"without the noise of examples": number_cell(row.get("corrected", math.nan))}
-        for run, table in tables_of(runs, "ranking_agreement")
-        for row in table.to_dict("records")
+        for label, row in labelled_rows(runs, "ranking_agreement")
     ]
     about = (
         "Rank correlations between what heads are worth by two strategies, on the examples that heads are chosen on; "
@@ -55,12 +54,11 @@ def compared_rankings(runs: Sequence[RecordedRun]) -> PageTable:
 def stable_rankings(runs: Sequence[RecordedRun]) -> PageTable:
     """How much rankings of heads change with the examples, the random orders and the strategy."""
     records = [
-        run_label(run, runs)
+        label
         | {"model": row["model"], "strategy": row["strategy"], "changes with": _SOURCES[row["source"]]}
         | {"share of the variance of ranks": number_cell(row["share"]), "reliability": number_cell(row["reliability"])}
         | {"2.5 % of divisions": number_cell(row["low"]), "97.5 %": number_cell(row["high"]), "examples": row["n"]}
-        for run, table in tables_of(runs, "ranking_variance")
-        for row in table.to_dict("records")
+        for label, row in labelled_rows(runs, "ranking_variance")
     ]
     about = (
         "Where the variance of ranks comes from: from what all strategies say of the heads, from differences between "
@@ -98,7 +96,7 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
         run_label(run, runs)
         | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
         | {"95 % CI": _between(row, "ci_low", "ci_high"), "difference": number_cell(row.get("delta", math.nan))}
-        | {"95 % CI of it": _between(row, "delta_low", "delta_high"), "from": _text(row.get("compared_with"))}
+        | {"95 % CI of it": _between(row, "delta_low", "delta_high"), "from": row.get("compared_with")}
         | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
         | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
         | {
@@ -122,15 +120,11 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
 def measured_circuits(runs: Sequence[RecordedRun]) -> PageTable:
     """CPR and CMD of circuits of heads and MLPs, as MIB defines them."""
     records = [
-        run_label(run, runs)
-        | {
-            "model": row["model"],
-            "nodes ranked by": row["ranking"] + ("" if pd.isna(row["seed"]) else f" {row['seed']:.0f}"),
-        }
+        label
+        | {"model": row["model"], "nodes ranked by": row["ranking"] + f" {row['seed']:.0f}" * pd.notna(row["seed"])}
         | {"measure": row["measure"], "area": number_cell(row["area"]), "95 % CI": _between(row, "ci_low", "ci_high")}
         | {"n": row["n"]}
-        for run, table in tables_of(runs, "mib_areas")
-        for row in table.to_dict("records")
+        for label, row in labelled_rows(runs, "mib_areas")
     ]
     about = (
         "Faithfulness of circuits, over their shares of all heads and MLPs from .001 to 1: the area below it (CPR, "
@@ -146,10 +140,5 @@ def _between(row: Row, low_name: str, high_name: str) -> str:
     return f"[{number_text(low)}, {number_text(high)}]" if np.isfinite([low, high]).all() else ""
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _ends_cell(row: Row) -> Cell:
-    low, value, high = (float(row[name]) for name in ("ci_low", "spearman", "ci_high"))
-    return interval_cell((low, value, high, 0.0), (-1.0, 1.0)) if np.isfinite([low, high]).all() else Cell("")
+    return interval_cell((row["ci_low"], row["spearman"], row["ci_high"], 0.0), (-1.0, 1.0))

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,7 @@ from headlens.replay.direct_path import Receiver, senders
 from headlens.replay.head_ablation import site_of
 from headlens.replay.modes import BY_BATCH, WITH_PAIRS, Mode
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_label, model_record, open_run
+from headlens.runs.run import FinishedRun, Run, model_label, model_record, open_run
 from headlens.tasks.evaluation import EvaluationOptions, chosen_metric, estimates, label_counts, token_count
 from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import open_examples, suited_data, tells_task
@@ -60,21 +59,13 @@ from headlens.tasks.test_set_predictions import read_test_sets, write_prediction
 
 
 @dataclass(frozen=True)
-class AblateRun:
-    """What a run gave: the folder, the tables as written, what to know about them.
+class AblateRun(FinishedRun):
+    """What a run gave: `ablation`, `examples`, `pruning` where heads were pruned, and `smoothness` of two models.
 
     Args:
-        folder: of the run.
-        files: in it.
-        tables: `ablation`, `examples`, `pruning` where heads were pruned, and `smoothness` of two models.
-        notes: what the reader should know.
         models: what run.json says of each.
     """
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
     models: list[dict[str, Any]]
 
     def summary(self) -> dict[str, Any]:
@@ -104,11 +95,11 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
     """
     # Gradients and relevance are of weights as they are.
     gradients = request.pruning.prune or request.options.mode == "optimal" or request.options.confirm is not None
-    reads_only = not gradients
     with open_run("ablate", request.models[0], request, reporter, mask=request.mask) as run:
+        load = partial(run.load, options=request.model_options, reads_only=not gradients)
         # Data of one's own may lack some classes of the model.
         needs_model = request.data.task in (OWN_CLASSES, AUTO)
-        first = run.load(request.models[0], request.model_options, reads_only=reads_only) if needs_model else None
+        first = load(request.models[0]) if needs_model else None
         offline = request.model_options.offline
         data = request.data if first is None else suited_data(request.data, first.model, offline=offline)
         known = () if first is None else classifier_names(first)
@@ -118,16 +109,12 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         test_sets = read_test_sets(request.predict, data, offline=offline)
         for name in request.models[1:]:
             # Errors in it are raised before the first model is swept.
-            other = run.load(name, request.model_options, reads_only=reads_only)
+            other = load(name)
             with run.masked(other, request.mask):
                 _Ablated(request, run, "", other, name).examples(task, source, metric)
         results: dict[str, _Found] = {}
         for number, name in enumerate(request.models):
-            loaded = (
-                first
-                if first is not None and not number
-                else run.load(name, request.model_options, reads_only=reads_only)
-            )
+            loaded = load(name) if first is None or number else first
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
                 results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
@@ -148,14 +135,10 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             # Changes of a model that guesses are chance, wherever they stand.
             silent = [name for name, rows in swept.groupby("model", sort=False) if has_no_verdicts(rows)]
             guessing = silent if request.options.mode != "denoise" else []  # which has no verdicts
-            notes += [
-                f"{name!s}: its changes are not looked at for smoothness, as it has no verdicts." for name in guessing
-            ]
-            partial = [name for name, rows in swept.groupby("model", sort=False) if not_ablated(rows).any()]
-            notes += [
-                f"{name!s}: its changes are not looked at for smoothness, as heads are left out." for name in partial
-            ]
-            if len(skilled := swept[~swept["model"].isin([*guessing, *partial])]):
+            screened = [name for name, rows in swept.groupby("model", sort=False) if not_ablated(rows).any()]
+            for names, why in ((guessing, "it has no verdicts"), (screened, "heads are left out")):
+                notes += [f"{name!s}: its changes are not looked at for smoothness, as {why}." for name in names]
+            if len(skilled := swept[~swept["model"].isin([*guessing, *screened])]):
                 tables[SMOOTHNESS] = smoothness_table(skilled, ("delta",), request.options.seed)
                 notes += smoothness_notes(tables[SMOOTHNESS])
         notes += run.warnings

@@ -26,10 +26,6 @@ from headlens.tasks.task_examples import Examples
 Members = npt.NDArray[np.bool_]
 
 
-def _unknown(_: str) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Screener:
     """Ranks the heads of a model by attribution, and looks for what that misses.
@@ -59,7 +55,7 @@ class Screener:
     subsets: int
     seed: int = 0
     batch_tokens: int | None = None
-    warn: Callable[[str], None] = _unknown
+    warn: Callable[[str], None] = lambda _: None
     progress: Callable[[str, int | None], AbstractContextManager[Advance]] = Reporter().progress
     remembered: Callable[[Scorer], Scorer] = lambda scorer: scorer
     sweep: Callable[[frozenset[Head], Advance], TaskSweep] = lambda _, advance: TaskSweep(progress=advance)

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -48,7 +47,7 @@ from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_label, model_record, open_run
+from headlens.runs.run import FinishedRun, Run, model_label, model_record, open_run
 from headlens.shared_options import arguments
 from headlens.unchanged_files import file_hashes
 
@@ -64,13 +63,9 @@ _NULL_UNDER_MASK = (
 
 
 @dataclass(frozen=True)
-class ClassifyRun:
-    """What a run gave: the folder, the tables as written, what to know about them, steps of checkpoints by model."""
+class ClassifyRun(FinishedRun):
+    """What a run gave, with its findings in sentences, and steps of checkpoints by model."""
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
     corpus: CorpusSummary
     findings: list[str]
     steps: Mapping[str, int] = field(default_factory=dict)
@@ -140,11 +135,7 @@ def run_classify(
                 if run.writes:
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
-                    maps += [
-                        m
-                        for n, sentence_attention in enumerate(shown)
-                        for m in sentence_attention.sentence_maps(label, sentence=n)
-                    ]
+                    maps += [m for n, sentence in enumerate(shown) for m in sentence.sentence_maps(label, sentence=n)]
             facts.append(model_record(loaded, label) | classified.record())
         steps = recorded_steps(facts)
         tables, notes = _together(results, options.seed, steps)

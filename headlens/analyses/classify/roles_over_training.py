@@ -99,8 +99,9 @@ def roles_over_training(
     places = np.array(list(steps.values()), float)
     for number, stack in enumerate(stacks):
         first, second, *others = drawn[number * len(titles) : (number + 1) * len(titles)]
-        _draw_roles(first, [(steps[part.model], part.rows) for part in parts if part.stack == stack], places)
-        _draw_means(second, [(steps[part.model], part.rows) for part in parts if part.stack == stack], places)
+        by_step = [(steps[part.model], part.rows) for part in parts if part.stack == stack]
+        _draw_roles(first, by_step, places)
+        _draw_means(second, by_step, places)
         for axes in others:
             assert probes is not None
             _draw_probes(axes, probes[probes["stack"] == stack], steps, places)

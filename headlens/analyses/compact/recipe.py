@@ -21,9 +21,9 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.head_choice import HeadChoice, choice_of_list, choice_of_ranking, read_ranking, run_of
+from headlens.analyses.compact.head_choice import choice_of_list, choice_of_ranking, read_ranking, run_of
 from headlens.analyses.compact.head_lists import read_heads
-from headlens.analyses.compact.options import CompactRequest, Shape
+from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.compact.shape_costs import (
     ranking_notes,
@@ -60,7 +60,7 @@ from headlens.options import DEMO
 from headlens.planning.speed import operations_of, seconds_of
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.runs.progress import Advance, Reporter
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import FinishedRun, Run, model_record, open_run
 from headlens.statistics.intervals import FEWEST, geometric_mean_interval
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.weights.head_map import FILE
@@ -235,15 +235,11 @@ def compact_table(
 
 
 @dataclass(frozen=True)
-class CompactRun:
-    """What a run gave: the folder with the model, the tables as written, what to know about it."""
+class CompactRun(FinishedRun):
+    """What a run gave: the folder with the model, what was cut out of it, and how it compares."""
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
     compaction: Compaction
     difference: Difference
-    notes: list[str]
     corpus: CorpusSummary
 
     @property
@@ -293,7 +289,10 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
     _refuse_models_folder(request)
     with open_run("compact", request.model, request, reporter, alone=True) as run:
         loaded = run.load(request.model, request.model_options)
-        choice = _choice(request, loaded, named)
+        number, shape, sites = request.remove, request.shape, find_sites(loaded.model)
+        choice = (
+            choice_of_list(named, shape, sites) if number is None else choice_of_ranking(named, number, shape, sites)
+        )
         with run.reporter.status("cutting heads out"):
             small = copy.deepcopy(loaded.model)
             done = (zero_heads if request.stock else compact_model)(small, choice.heads)
@@ -321,7 +320,8 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         tables = {"compact": table}
         notes = _notes(request, loaded, small, done, counts)
         if text is not None and losses:
-            shapes = _shapes(run, loaded, text, choice, rescaled=bool(factors))
+            # Of heads that were named only where rescaling is measured beside.
+            shapes = shape_losses(text, loaded, choice, run.reporter.status) if choice.others or factors else {}
             if choice.others:
                 tables["shapes"] = shape_table(loaded.short_name, choice, shapes, losses[0])
             notes += [*shape_notes(choice, shapes), *ranking_notes(request, text)]
@@ -331,8 +331,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             notes += rescaling_notes(factors, corpus.name, losses[1], shapes.get(choice.shape))
         else:
             notes += rescaling_notes(factors, corpus.name)
-        notes += [*run.warnings, _batch_note(request.measure.batch_tokens, len(inputs))]
-        notes.append(_rounds_note(request.measure.rounds))
+        notes += [*run.warnings, *_time_notes(request.measure.rounds, request.measure.batch_tokens, len(inputs))]
         if run.folder is not None:
             for name, frame in tables.items():
                 run.folder.table(name, frame)
@@ -340,33 +339,16 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
             scaled = {"rescaled": {str(site): factor for site, factor in factors.items()}} if factors else {}
             run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, **scaled, "notes": notes})
-        return CompactRun(run.path, run.files, tables, done, difference, notes, summary)
+        return CompactRun(run.path, run.files, tables, notes, done, difference, summary)
 
 
-def _shapes(
-    run: Run, loaded: LoadedModel, text: TextLoss, choice: HeadChoice, *, rescaled: bool
-) -> dict[Shape, MeasuredText]:
-    """The text without the heads of each shape; of heads that were named only where rescaling is measured beside."""
-    return shape_losses(text, loaded, choice, run.reporter.status) if choice.others or rescaled else {}
-
-
-def _batch_note(tokens: int, batches: int) -> str:
+def _time_notes(rounds: int, tokens: int, batches: int) -> list[str]:
     mean = f"the mean of {batches}" if batches > 1 else "the corpus is one"
-    return f"Times are per batch of up to {tokens:,} tokens, padding included: {mean}."
-
-
-def _rounds_note(rounds: int) -> str:
-    if rounds >= FEWEST:
-        return INTERVALS
     few = f"{rounds} rounds are too few for intervals of times and speed-ups"
-    return f"{few}: --data-args rounds={FEWEST} or more gives some."
-
-
-def _choice(request: CompactRequest, loaded: LoadedModel, named: list[Head]) -> HeadChoice:
-    sites = find_sites(loaded.model)
-    if request.remove is not None:
-        return choice_of_ranking(named, request.remove, request.shape, sites)
-    return choice_of_list(named, request.shape, sites)
+    return [
+        f"Times are per batch of up to {tokens:,} tokens, padding included: {mean}.",
+        INTERVALS if rounds >= FEWEST else f"{few}: --data-args rounds={FEWEST} or more gives some.",
+    ]
 
 
 def _text(request: CompactRequest, loaded: LoadedModel, corpus: Corpus, run: Run) -> TextLoss | None:

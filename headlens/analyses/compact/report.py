@@ -9,7 +9,7 @@ from typing import Any
 from headlens.pages.command_report import CommandReport
 from headlens.pages.formatting import number_text
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_rows
 from headlens.tables.every_table import TABLES
 
 _SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups
@@ -33,7 +33,7 @@ _SHAPES = (
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     records = [
-        run_label(run, runs)
+        label
         | {k: row[k] for k in ("model", "state", "heads", "parameters")}
         | {
             "weights, MB": number_text(row["weight_bytes"] / 1e6),
@@ -42,8 +42,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "95 % interval": interval_cell((row["speedup_low"], row["speedup"], row["speedup_high"], 1.0), _SCALE),
             "theoretical speed-up": number_cell(float(row.get("theoretical_speedup", math.nan))),
         }
-        for run, table in tables_of(runs, "compact")
-        for row in table.to_dict("records")
+        for label, row in labelled_rows(runs, "compact")
     ]
     about = (
         "The original model, and the model without the heads. Times are per batch of sentences: geometric means of "
@@ -51,29 +50,26 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         f"{INTERVALS} The theoretical speed-up "
         "counts the operations of a forward pass over the middle batch, without the task head."
     )
-    tables = [page_table("Size and speed", records, about)] if records else []
-    texts = _texts(runs, "compact", "state")
-    shapes = _texts(runs, "shapes", "shape")
-    if texts:
-        tables.append(page_table("Text", texts, _TEXT))
-    if shapes:
-        tables.append(page_table("Shapes", shapes, _SHAPES))
-    return tables
+    tables = (
+        page_table("Size and speed", records, about),
+        page_table("Text", _texts(runs, "compact", "state"), _TEXT),
+        page_table("Shapes", _texts(runs, "shapes", "shape"), _SHAPES),
+    )
+    return [table for table in tables if table.rows]
 
 
 def _texts(runs: Sequence[RecordedRun], name: str, key: str) -> list[dict[str, Any]]:
     """Loss and perplexity of decoders, of every row of a table that has them."""
     return [
-        run_label(run, runs)
+        label
         | {k: row[k] for k in ("model", key)}
         | {
             k: "" if math.isnan(row[k]) else number_text(row[k])
             for k in ("perplexity", "loss", "loss_delta", "loss_delta_low", "loss_delta_high")
         }
         | ({"cache, bytes per token": number_text(row["cache_bytes_per_token"], 0)} if key == "state" else {})
-        for run, table in tables_of(runs, name)
-        if "loss" in table
-        for row in table.to_dict("records")
+        for label, row in labelled_rows(runs, name)
+        if "loss" in row
     ]
 
 

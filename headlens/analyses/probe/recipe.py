@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from headlens.analyses.probe.analysis import (
     AttachmentCounts,
@@ -30,18 +27,14 @@ from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
 from headlens.runs.corpus_pass import CorpusPass, CorpusReader
 from headlens.runs.progress import Reporter
-from headlens.runs.run import Run, model_record, open_run
+from headlens.runs.run import FinishedRun, Run, model_record, open_run
 from headlens.tables.probe_tables import EMBEDDED_METHODS
 
 
 @dataclass(frozen=True)
-class ProbeRun:
-    """What a run gave: the folder and files, the tables as written, notes and findings."""
+class ProbeRun(FinishedRun):
+    """What a run gave, with its findings in sentences."""
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
     findings: list[str]
 
     def summary(self) -> dict[str, Any]:

@@ -54,7 +54,6 @@ _COLUMNS = (
     f"{SCRATCH}_low",
     f"{SCRATCH}_high",
 )
-_DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
 # Of the model pruned from a trained one; that from scratch lacks more than heads.
 _VERDICT = ("p_holm", "margin", "verdict", "n_to_decide")
 _NAMED = 24  # heads of a stack; more are not listed

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
-
-import pandas as pd
 
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.corpora.sentence import CorpusSummary, summarise
@@ -18,17 +15,13 @@ from headlens.relevance_propagation.figures import relevance_figures
 from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
 from headlens.relevance_propagation.shares import NO_PREDICTION
 from headlens.runs.progress import Reporter
-from headlens.runs.run import model_record, open_run
+from headlens.runs.run import FinishedRun, model_record, open_run
 
 
 @dataclass(frozen=True)
-class RelevanceRun:
-    """What a run gave: the folder, the tables as written, what to know about them."""
+class RelevanceRun(FinishedRun):
+    """What a run gave, with what it read and what it measured."""
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
     corpus: CorpusSummary
     result: HeadRelevances
 

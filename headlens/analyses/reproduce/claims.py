@@ -159,17 +159,12 @@ class Claim:
             what = f"a row of {self.file}" if rows.empty else f"a number in the row of {self.file}, which has none,"
             return {"verdict": NOTHING_RUN, "not_run": f"needs {what} in {step}"}
         row = rows.iloc[0]
-        record: dict[str, Any] = {"difference": row[self.value], "trainings": 1, "not_run": ""}
-        if self.evidence == "interval":
-            low, high = (row[end] for end in self.ends)
-            verdict = self._verdict(row[self.value], low, high, "without an interval")
-            return record | {"ci_low": low, "ci_high": high, "verdict": verdict}
-        record |= {"difference": row[self.value] - row["expected"], "p_value": row["p_value"]}
-        if row["p_value"] >= _LEVEL:
-            return record | {"verdict": "not decided"}
-        # A p-value below the level leaves one side of 0; without any p-value the number only points.
-        end = math.nan if pd.isna(row["p_value"]) else record["difference"]
-        return record | {"verdict": self._verdict(record["difference"], end, end, "without a p-value")}
+        if self.evidence == "p_value":
+            return self._tested(row[self.value] - row["expected"], row["p_value"], 1)
+        low, high = (row[end] for end in self.ends)
+        verdict = self._verdict(row[self.value], low, high, "without an interval")
+        record = {"difference": row[self.value], "trainings": 1, "not_run": ""}
+        return record | {"ci_low": low, "ci_high": high, "verdict": verdict}
 
     def _of_columns(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
         """The rank correlation of two columns, and what its p-value says."""
@@ -180,10 +175,7 @@ class Claim:
         if len(rows) < _FEWEST or (rows.nunique() < 2).any():
             return {"verdict": NOTHING_RUN, "not_run": f"needs {' and '.join(columns)} of {_FEWEST} rows in {step}"}
         found = spearmanr(rows[self.value], rows[self.other_value])
-        record = {"difference": found.statistic, "p_value": found.pvalue, "trainings": len(rows), "not_run": ""}
-        if found.pvalue >= _LEVEL:
-            return record | {"verdict": "not decided"}
-        return record | {"verdict": self._verdict(found.statistic, found.statistic, found.statistic, "")}
+        return self._tested(found.statistic, found.pvalue, len(rows))
 
     def _of_groups(self, frame: pd.DataFrame, step: str, metric: str) -> dict[str, Any]:
         """The difference of the means of two groups of heads, and what the p-value of their ranks says."""
@@ -193,19 +185,23 @@ class Claim:
         sides = [self._by_unit(frame, side, metric, keys) for side in (self.first, self.second)]
         if min(map(len, sides)) < _FEWEST:
             return {"verdict": NOTHING_RUN, "not_run": f"needs {_FEWEST} heads on either side in {step}"}
-        difference, p_value = float(sides[0].mean() - sides[1].mean()), float(mannwhitneyu(sides[0], sides[1]).pvalue)
-        record = {"difference": difference, "p_value": p_value, "trainings": sum(map(len, sides)), "not_run": ""}
-        if p_value >= _LEVEL:
-            return record | {"verdict": "not decided"}
-        return record | {"verdict": self._verdict(difference, difference, difference, "")}
+        p_value = float(mannwhitneyu(sides[0], sides[1]).pvalue)
+        return self._tested(float(sides[0].mean() - sides[1].mean()), p_value, sum(map(len, sides)))
+
+    def _tested(self, difference: float, p_value: float, n: int) -> dict[str, Any]:
+        """A difference with its p-value, of which one below the level leaves one side of 0, and what it says."""
+        record = {"difference": difference, "p_value": p_value, "trainings": n, "not_run": ""}
+        # Without any p-value the number only points.
+        end = math.nan if pd.isna(p_value) else difference
+        verdict = self._verdict(difference, end, end, "without a p-value")
+        return record | {"verdict": "not decided" if p_value >= _LEVEL else verdict}
 
     def _rows(self, frame: pd.DataFrame, side: ClaimSide, metric: str) -> pd.DataFrame:
         """Returns the rows that a side is about."""
         rows = matching(frame, {**({self.metric_column: metric} if metric else {}), **side.where})
-        for name, least in side.minimum.items():
-            rows = rows[rows[name].astype(float) >= least] if name in rows else rows.iloc[:0]
-        for name, most in side.maximum.items():
-            rows = rows[rows[name].astype(float) <= most] if name in rows else rows.iloc[:0]
+        for bounds, within in ((side.minimum, pd.Series.ge), (side.maximum, pd.Series.le)):
+            for name, bound in bounds.items():
+                rows = rows[within(rows[name].astype(float), bound)] if name in rows else rows.iloc[:0]
         return rows
 
     def _by_unit(self, frame: pd.DataFrame, side: ClaimSide, metric: str, keys: Sequence[str]) -> pd.Series:
@@ -218,13 +214,11 @@ class Claim:
 
     def _verdict(self, difference: float, low: float, high: float, without: str) -> str:
         """Holds or does not where the whole interval says so; `without` says why there is none."""
-        if self.at_least is not None:
-            bound, ends = self.at_least, (difference, low, high)
-        else:
-            assert self.at_most is not None
+        bound = self.at_least
+        if self.at_most is not None:
             # "At most" is "at least" of the negative numbers.
-            bound, ends = -self.at_most, (-difference, -high, -low)
-        difference, low, high = ends
+            bound, difference, low, high = -self.at_most, -difference, -high, -low
+        assert bound is not None
         if math.isnan(low):
             return f"points in the {'claimed' if difference >= bound else 'opposite'} direction, {without}"
         if low >= bound:

@@ -33,6 +33,7 @@ from headlens.models.loading import choose_device
 from headlens.pages.formatting import NOTHING, escaped
 from headlens.runs.folder import RunFolder
 from headlens.runs.progress import Reporter
+from headlens.runs.run import FinishedRun
 from headlens.runs.run_record import RUN_FILE, read_run
 from headlens.tables.reproduce_tables import CLAIMS, COLUMN_AGREEMENT, COMPARISON
 from headlens.tables.table_schema import TableSchema
@@ -49,25 +50,19 @@ _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 @dataclass(frozen=True)
-class ReproduceRun:
-    """The result of `headlens reproduce`.
+class ReproduceRun(FinishedRun):
+    """The result of `headlens reproduce`, whose folder has those of its steps.
+
+    Its tables are `comparison`, a row for each cell of the paper's tables, with ours or what it needs; `agreement`, a
+    row for each of their columns; `claims`, verdicts on what stands in the paper's text.
 
     Args:
-        folder: of the run; those of its steps lie in it.
-        files: written there.
-        tables: `comparison`, a row for each cell of the paper's tables, with ours or what it needs; `agreement`, a row
-            for each of their columns; `claims`, verdicts on what stands in the paper's text.
-        notes: what the reader should know.
         recipe: what was run.
         scale: at which it was run.
         lines: the paper's tables by title, with our numbers, as they are shown.
         missing: what steps that were not run would need, by their names.
     """
 
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
     recipe: PaperRecipe
     scale: Scale
     lines: list[tuple[str, list[dict[str, str]]]]
