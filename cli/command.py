@@ -168,16 +168,11 @@ class ListsOnce(_OfProgram, TyperCommand):
                     parameter.rich_help_panel, parameter.secondary_opts = None, []
                     said, _, default = (parameter.help or "").partition(_DEFAULT)
                     parameter.help = re.split(r"\. |; ", said)[0].rstrip(".") + "." + (default and _DEFAULT + default)
-                    kind = (
-                        without_none(declared.options[parameter.name].hint)
-                        if parameter.name in declared.options
-                        else None
-                    )
+                    option = declared.options.get(parameter.name)
+                    kind = None if option is None else without_none(option.hint)
                     if get_origin(kind) is Literal:
-                        parameter.metavar, parameter.help = (
-                            "NAME",
-                            parameter.help.replace(".", f" ({', '.join(get_args(kind))}).", 1),
-                        )
+                        parameter.metavar = "NAME"
+                        parameter.help = parameter.help.replace(".", f" ({', '.join(get_args(kind))}).", 1)
         super(ListsOnce, shown).format_help(ctx, formatter)
 
 
@@ -446,9 +441,7 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
             again takes the place of the first, as ever.
     """
     by_name = {declaration.name_in_group.replace("-", "_"): declaration for declaration in options}
-    switches = (
-        "|".join(re.escape(declaration.name_in_group) for declaration in options if declaration.is_switch) or "=.*"
-    )
+    switches = "|".join(re.escape(option.name_in_group) for option in options if option.is_switch) or "=.*"
     # A value may have commas of its own: layers=0,2,4-6.
     between = re.compile(rf",(?=\s*(?:[\w-]+\s*=|(?:{switches})\s*(?:,|$)))")
     pairs: list[tuple[int, str, Any]] = []
@@ -469,11 +462,10 @@ def values_of_group(group: str, options: Sequence[DeclaredOption], texts: Sequen
         declaration = by_name.get(given.replace("-", "_"))
         value = True if written is None and declaration is not None and declaration.is_switch else written
         if declaration is None or value is None or (time, declaration.name) in seen:
-            problem = (
-                "is none of its names" if declaration is None else "has no value" if value is None else "is given twice"
-            )
-            names = ", ".join(declaration.name_in_group for declaration in options)
-            metavar = "NAME=VALUE,…" if not all(declaration.is_switch for declaration in options) else "NAME,…"
+            known = "has no value" if value is None else "is given twice"
+            problem = "is none of its names" if declaration is None else known
+            names = ", ".join(option.name_in_group for option in options)
+            metavar = "NAME,…" if all(option.is_switch for option in options) else "NAME=VALUE,…"
             raise OptionError(f"--{group}: {given!r} {problem}.", f"Write {metavar} with names among {names}.")
         seen.add((time, declaration.name))
         values[declaration.name] = _of_text(declaration, value) if isinstance(value, str) else value

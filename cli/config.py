@@ -10,12 +10,13 @@ from typing import Any
 import typer
 
 from headlens.analyses.commands import commands
-from headlens.errors import OptionError
+from headlens.errors import OptionError, did_you_mean
 from headlens.nested_text import conform, parse_json, parse_toml
-from headlens.option_values import check_text
+from headlens.option_values import check_text, text_of_file
 from headlens.options import DeclaredOption
 
 GROUPED = "headlens.grouped"  # values of a file, of options that the command line gives in groups
+_TAKEN = "Give a TOML file, or the run.json of an earlier run."
 
 
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
@@ -45,7 +46,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
 
         path = packaged(str(path).removesuffix(".toml")) or path
     try:
-        content = parse_toml(_read(path, option))
+        content = parse_toml(text_of_file(path, option, _TAKEN))
     except ValueError as error:
         raise OptionError(
             f"{option}: {path} is not valid TOML: {error}.", "Write one option per line, such as: limit = 500"
@@ -86,7 +87,7 @@ def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> 
 def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     """What run.json records; options without a value keep their default."""
     try:
-        record = conform(parse_json(_read(path, option)), dict[str, Any])
+        record = conform(parse_json(text_of_file(path, option, _TAKEN)), dict[str, Any])
         recorded_command = conform(record.get("command"), str, "command")
         values = conform(record.get("arguments"), dict[str, Any], "arguments")
     except ValueError as error:
@@ -100,16 +101,6 @@ def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
             f"headlens {recorded_command} {option} {where}",
         )
     return {k: v for k, v in values.items() if v is not None}
-
-
-def _read(path: Path, option: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise OptionError(
-            f"{option}: {path} {reason}.", "Give a TOML file, or the run.json of an earlier run."
-        ) from error
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str) -> None:
@@ -131,12 +122,8 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], source: str
             context.meta.setdefault(GROUPED, {})[name] = _checked(declared[name], value, source, context)
             continue
         if name not in parameters or name in ("config", "resume", "help", "help_all", "trust"):
-            close = get_close_matches(name, parameters, n=1)
-            hint = (
-                f"Did you mean {close[0].replace('_', '-')}?"
-                if close
-                else f"headlens {context.info_name} --help-all lists all options."
-            )
+            known, listed = (p.replace("_", "-") for p in parameters), f"headlens {context.info_name} --help-all"
+            hint = did_you_mean(name.replace("_", "-"), known, f"{listed} lists all options.")
             raise OptionError(f"{source}: {context.info_name} has no option {key!r}.", hint)
         if name in declared:
             _checked(declared[name], value, source, context)

@@ -23,8 +23,9 @@ KeyboardInterrupt.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 from headlens.visible_text import visible_text
@@ -36,6 +37,12 @@ _LONGEST = 1400  # of a message, of which both ends are kept: what it is about, 
 def counted(number: int, noun: str) -> str:
     """A number with its noun, as messages tell it: `1 sentence`, `2 sentences`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Asks whether the closest of the known names was meant by a wrong one; `otherwise` where none is close."""
+    close = get_close_matches(name, [*known], n=1)
+    return f"Did you mean {close[0]}?" if close else otherwise
 
 
 def error_chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -139,6 +139,19 @@ def check_text(flag: str, text: str, *, is_place: bool) -> None:
         raise OptionError(f"{flag} {problem}.", "Give a name." if is_place else "Write plain text.")
 
 
+def text_of_file(path: Path, flag: str, advice: str) -> str:
+    """Returns the text of a file that an option names.
+
+    Raises:
+        OptionError: if it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+        raise OptionError(f"{flag}: {path} {reason}.", advice) from error
+
+
 def amount(given: Any) -> float:
     """Returns a number of at least 0, and finite.
 

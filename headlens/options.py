@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from numbers import Integral, Real
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from headlens.errors import OptionError
+from headlens.errors import OptionError, did_you_mean
 from headlens.option_values import check_text, folder
 
 MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
@@ -384,13 +383,10 @@ class CommandOptions:
         }
         for name in by_field:
             if name not in self.options:
-                close = get_close_matches(name, self.options, n=1)
-                hint = (
-                    f"Did you mean {close[0].replace('_', '-')}?"
-                    if close
-                    else f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all options."
-                )
-                raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
+                typed, known = name.replace("_", "-"), (option.replace("_", "-") for option in self.options)
+                listed = f"headlens {self.name} {'--help-all' if self.first else '--help'} lists all options."
+                hint = did_you_mean(typed, known, listed)
+                raise OptionError(f"{source}: there is no option {typed!r} of {self.name}.", hint)
         return by_field
 
     def refuse_trust(self, values: Mapping[str, Any], source: str) -> None:

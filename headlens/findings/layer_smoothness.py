@@ -16,7 +16,7 @@ from headlens.pages.page_tables import Cell, PageTable, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.style import BLUE, GREEN, ORANGE, PURPLE
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_records
 from headlens.statistics.grid_smoothness import PERMUTATIONS, STATISTICS, GridStatistic, difference
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import holm
@@ -75,7 +75,7 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
 
 def smoothness_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Rows of `smoothness.csv` of several runs as one short table; runs of one model have none."""
-    records = [run_label(run, runs) | record for run, rows in tables_of(runs, NAME) for record in _records(rows)]
+    records = labelled_records(runs, NAME, _records)
     about = (
         "Whether heads vary smoothly: the mean correlation of heads of the same number in neighbouring layers, and "
         "Moran's I over the grid of layers and heads. Heads, not texts, are the sample for the intervals (jackknife "

@@ -10,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from rich import box
 from rich.table import Table
@@ -280,6 +281,14 @@ def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float,
     places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers] if ends else [math.nan]
     picture = Interval(*places) if all(0 <= place <= 1 for place in places) else None
     return Cell(_interval_text(low, high, digits_of((low, value, high))), repr(low), picture, (low, value, high))
+
+
+def picture_ends(numbers: npt.ArrayLike) -> tuple[float, float]:
+    """Returns the smallest and the largest of the numbers of pictures of intervals, as far as they are finite."""
+    values = np.asarray(numbers, np.float64)
+    known = values[np.isfinite(values)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    return low, high if high > low else low + 1.0
 
 
 def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:

@@ -384,16 +384,13 @@ class BaselinePass:
         # What the receiver gives of the changed input, and then the model with that.
         to = self._replay.receiving
         assert to is not None
-        path = DirectPath(self.recording.calls, self._order(to), receiver.parts)
+        calls = self.recording.calls
+        path = DirectPath(calls, calls.index(self._calls[to]), receiver.parts)
         self._play(site, inputs, outputs, check, fit, path)
         place = to.heads.index(receiver.head)
         given = now(fit(self._calls[to].output)).clone()
         given[:, :, place] = path.received[0][:, :, place]
         return self._play(to, inputs, given, _nothing, fit)
-
-    def _order(self, site: Site) -> int:
-        """Number of a site's call among those of attention."""
-        return self.recording.calls.index(self._calls[site])
 
     def _play(
         self,

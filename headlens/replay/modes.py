@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 ReplacementMode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "path", "denoise", "optimal"]
-Mode = Literal["zero", "mean", "uniform", "resample", "counterfactual", "path", "denoise", "optimal", "keep-only"]
+Mode = Literal[ReplacementMode, "keep-only"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 # What stands in the place of a head's output is given batch by batch.
 BY_BATCH: tuple[Mode, ...] = ("resample", "counterfactual", "path", "denoise", "optimal")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,13 @@ def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun,
 def run_label(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Returns the first cell of a row, the label of its run; nothing where there is only one run."""
     return {"run": run.label_with_mask} if len(runs) > 1 else {}
+
+
+def labelled_records(
+    runs: Sequence[RecordedRun], name: str, of: Callable[[pd.DataFrame], Iterable[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Returns what `of` makes of the table of that name of every run that has any, behind the `run_label`."""
+    return [run_label(run, runs) | record for run, table in tables_of(runs, name) for record in of(table)]
 
 
 def labelled_rows(runs: Sequence[RecordedRun], name: str) -> Iterator[tuple[dict[str, Any], dict[Hashable, Any]]]:

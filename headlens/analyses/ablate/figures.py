@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +233,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     verdicts = verdicts_text(pruning[~pruning["strategy"].isin(RANDOM_SETS)])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n({intervals_text(pruning)}{verdicts})"
-    width, abreast = _width(models), 1 if style.in_column() else len(models)
+    width = min(style.page_width(), style.FULL_WIDTH * (1 if len(models) > 1 else 0.7))
+    abreast = 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
     figure, drawn = panels(title, titles, width, abreast)
     (low, high), values, apart = _span(pruning, inches)
@@ -267,10 +267,6 @@ def _chance(pruning: pd.DataFrame) -> float:
     """What guesses give of the metric; NaN where that is not known, as in tables of older versions."""
     known = float_column(pruning, "chance")
     return float(known[0]) if len(known) else math.nan
-
-
-def _width(models: Sequence[str]) -> float:
-    return min(style.page_width(), style.FULL_WIDTH if len(models) > 1 else style.FULL_WIDTH * 0.7)
 
 
 def _counts(pruning: pd.DataFrame) -> Grid:

@@ -227,13 +227,11 @@ class CircuitBench:
         single = [[], *([number] for number in range(len(self.nodes.names)))]
 
         def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> Floats:
-            return np.stack([self._lost(batch, inputs, patched) for patched in single])
+            losses = [self.examples.task.losses(self._outputs(inputs, patched), batch) for patched in single]
+            return torch.stack(losses).double().cpu().numpy()
 
         losses, _ = self._each_batch(self.ranked_on, run, axis=1)
         return np.array((losses[1:] - losses[0]).mean(1))
-
-    def _lost(self, batch: TaskBatch, inputs: Mapping[str, Any], patched: Sequence[int]) -> Floats:
-        return self.examples.task.losses(self._outputs(inputs, patched), batch).double().cpu().numpy()
 
     def _outputs(self, inputs: Mapping[str, Any], patched: Sequence[int]) -> Any:
         gates = torch.zeros(len(self.nodes.names))

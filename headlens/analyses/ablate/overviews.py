@@ -25,7 +25,7 @@ from headlens.findings.verdicts import (
 from headlens.heads import STACKS
 from headlens.pages.formatting import by_sign, shown_of, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table, picture_ends
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import LEVEL, NEEDED
@@ -322,16 +322,11 @@ def _whole(number: Any) -> Cell:
 
 def _ends(tables: Sequence[pd.DataFrame], column: str, at_least: Sequence[float] = ()) -> Ends:
     """The smallest and the largest number of a column and its intervals, by metric."""
-    ends = {}
-    rows = pd.concat(tables) if tables else pd.DataFrame({"metric": []})
-    for metric, group in rows.groupby("metric"):
-        every = np.concatenate(
-            [np.array(at_least, float), *(float_column(group, name) for name in (column, "ci_low", "ci_high"))]
-        )
-        known = every[np.isfinite(every)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-        ends[str(metric)] = (low, high if high > low else low + 1.0)
-    return ends
+    rows, names = pd.concat(tables) if tables else pd.DataFrame({"metric": []}), (column, "ci_low", "ci_high")
+    return {
+        str(metric): picture_ends(np.hstack([at_least, *(float_column(group, name) for name in names)]))
+        for metric, group in rows.groupby("metric")
+    }
 
 
 def ablation_heads(run: RecordedRun) -> HeadFacts:

@@ -17,7 +17,7 @@ from headlens.plots import style
 from headlens.plots.cell_drawing import Scale, fitting_size, write
 from headlens.plots.head_grid import Panel, each, float_column, has_numbers, head_grid_figure, head_name
 from headlens.plots.heatmaps import Cells, interval_map
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_records
 from headlens.tables.circuit_tables import COMPOSITION, COMPOSITION_KINDS, HEAD_CIRCUITS
 
 if TYPE_CHECKING:
@@ -151,16 +151,8 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     """The heads that copy most, and the pairs that compose most, of every model."""
-    copying = [
-        run_label(run, runs) | record
-        for run, table in tables_of(runs, HEAD_CIRCUITS.name)
-        for record in copying_records(table)
-    ]
-    pairs = [
-        run_label(run, runs) | record
-        for run, table in tables_of(runs, COMPOSITION.name)
-        for record in composition_records(table)
-    ]
+    copying = labelled_records(runs, HEAD_CIRCUITS.name, copying_records)
+    pairs = labelled_records(runs, COMPOSITION.name, composition_records)
     return [
         page_table(
             "Largest copying scores",

@@ -17,7 +17,7 @@ from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import head_name
 from headlens.plots.heatmaps import Cells, interval_map
 from headlens.plots.style import of_no_corpus
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_records
 from headlens.tables.classify_tables import PROBES
 
 if TYPE_CHECKING:
@@ -136,11 +136,7 @@ def probe_map(probes: pd.DataFrame) -> Figure | None:
 
 def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """The best heads of every probe, with both controls."""
-    records = [
-        run_label(run, runs) | record
-        for run, table in tables_of(runs, PROBES.name)
-        for record in head_probe_records(table)
-    ]
+    records = labelled_records(runs, PROBES.name, head_probe_records)
     shown = shown_of(_BEST, len(records))
     about = f"The heads of every probe that are farthest above both controls ({shown}). {PROBE_COLUMNS}"
     return page_table("Roles on prompts", records, about)

@@ -144,7 +144,9 @@ def classify_figures(
         Name of the figure, and the figure; None where there is nothing to draw.
     """
     if steps:
-        yield from _by_step(tables, steps)
+        if "heads" in tables:
+            figure = roles_over_training.roles_over_training(tables["heads"], steps, tables.get("probes"))
+            yield roles_over_training.NAME, figure
         tables = rows_of_models(tables, first_and_last(steps))
     yield from _of_models(tables, min_instances, declarations, maps)
 
@@ -187,12 +189,6 @@ def _of_models(
     if layer_smoothness.NAME in tables:
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     yield from relevance_figures(tables)
-
-
-def _by_step(tables: Mapping[str, pd.DataFrame], steps: Mapping[str, int]) -> Figures:
-    if "heads" in tables:
-        figure = roles_over_training.roles_over_training(tables["heads"], steps, tables.get("probes"))
-        yield roles_over_training.NAME, figure
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from headlens.errors import OptionError, read_errors
 from headlens.files import csv_rows
 from headlens.heads import KEY_COLUMNS, Head
+from headlens.option_values import text_of_file
 from headlens.runs.reading import check_rows
 from headlens.runs.run_record import read_run
 from headlens.statistics.non_inferiority import NOT_NEEDED
@@ -92,11 +93,7 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_bytes().decode("utf-8").lstrip("\ufeff").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise OptionError(f"--from: {path} {reason}.", _TAKEN) from error
+    return text_of_file(path, "--from", _TAKEN).lstrip("\ufeff").splitlines()
 
 
 def table_with(columns: Sequence[str], path: Path) -> list[tuple[int, Row]] | None:

@@ -16,7 +16,7 @@ from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.heatmaps import centred_scale, paired_maps
 from headlens.plots.style import DIVERGING, named_after
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_records
 from headlens.tables.every_table import TABLES
 from headlens.tables.probe_tables import DIRECTIONS
 
@@ -133,7 +133,7 @@ def _embedded_findings(scores: pd.DataFrame) -> Iterator[str]:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    records = [run_label(run, runs) | row for run, table in tables_of(runs, "probe") for row in probe_records(table)]
+    records = labelled_records(runs, "probe", probe_records)
     return [page_table("Governors found by the attention probe", records, _ABOUT)] if records else []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -37,11 +37,11 @@ from headlens.pages.formatting import (
     value_text,
 )
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
-from headlens.pages.page_tables import Cell, PageTable, difference_cell, interval_cell, page_table
+from headlens.pages.page_tables import Cell, PageTable, difference_cell, interval_cell, page_table, picture_ends
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
-from headlens.runs.reading import RecordedRun, run_label, tables_of
+from headlens.runs.reading import RecordedRun, labelled_records
 from headlens.tables.prune_tables import RESULTS, SCRATCH, TRAINED
 
 _BLOCK = ["model", "task", "metric"]
@@ -175,18 +175,6 @@ def _number(value: Any) -> float:
     return float("nan") if value is None or pd.isna(value) else float(value)
 
 
-def _overview(
-    title: str,
-    table: str,
-    of: Callable[[pd.DataFrame], Iterable[dict[str, Any]]],
-    runs: Sequence[RecordedRun],
-    about: str,
-) -> PageTable:
-    """A page table of the records that `of` makes of a table of every run."""
-    records = [run_label(run, runs) | record for run, rows in tables_of(runs, table) for record in of(rows)]
-    return page_table(title, records, about)
-
-
 def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Heads left and the task's metrics, from a trained model and from scratch."""
     about = (
@@ -195,7 +183,7 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
         "Differences from the unpruned model are paired by example. Verdicts are on the pruned models, corrected for "
         f"the number of them (Holm). {VERDICTS_KEY}"
     )
-    return _overview("Heads left and what they achieve", "sweep", _results, runs, about)
+    return page_table("Heads left and what they achieve", labelled_records(runs, "sweep", _results), about)
 
 
 def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
@@ -204,7 +192,7 @@ def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
         "Heads left at the last update for each penalty λ (gate not 0), listed by layer and head where there are at "
         f"most {_NAMED}. An attention layer without heads passes its input on."
     )
-    return _overview("Heads that remain", "gates", _remaining, runs, about)
+    return page_table("Heads that remain", labelled_records(runs, "gates", _remaining), about)
 
 
 def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
@@ -214,15 +202,12 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
         "the later it dies; next to it, the average share of its heads that a run leaves, and that share for all "
         "heads."
     )
-    return _overview("Which roles die last", "roles", _lasting, runs, about)
+    return page_table("Which roles die last", labelled_records(runs, "roles", _lasting), about)
 
 
 def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for _, rows in results_table(sweep).groupby(_BLOCK, sort=False):
-        every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
-        known = every[np.isfinite(every)]
-        low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-        ends = low, high if high > low else low + 1.0
+        ends = picture_ends(rows[[f"{init}{end}" for init in _WORDS for end in ("", "_low", "_high")]])
         level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
         form = f".{result_digits(rows)}f"
         for row in rows.to_dict("records"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -202,14 +201,12 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
     Raises:
         OptionError: if there is none, or what it says cannot be read.
     """
-    from headlens.errors import OptionError, read_errors
+    from headlens.errors import OptionError, did_you_mean, read_errors
 
     given_path = Path(name)
     path = given_path if given_path.suffix == ".toml" else packaged(name)
     if path is None or not path.is_file():
-        known = recipe_names()
-        close = get_close_matches(name, known, n=1)
-        hint = f"Did you mean {close[0]}?" if close else f"Available recipes: {', '.join(known)}."
+        hint = did_you_mean(name, recipe_names(), f"Available recipes: {', '.join(recipe_names())}.")
         raise OptionError(f"There is no recipe {name}.", f"{hint} A file of your own ends in .toml.")
     advice = f"headlens reproduce {recipe_names()[0]} --show prints one."
     with read_errors(path, "is not a recipe", advice, OptionError):
@@ -222,9 +219,7 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
     steps = tuple(Step.of(spec) for spec in conform(content.get("steps"), list[Any], "steps"))
     title, citation, setting = (conform(paper.get(key), str, f"{key} of paper") for key in _ABOUT)
     less: dict[str, str] = {scale: conform(paper[scale], str, f"{scale} of paper") for scale in SCALES}
-    tables = conform(content.get("tables", []), list[Any], "tables")
-    claims = conform(content.get("claims", []), list[Any], "claims")
-    figures = conform(content.get("figures", []), list[Any], "figures")
+    tables, claims, figures = (conform(content.get(n, []), list[Any], n) for n in ("tables", "claims", "figures"))
     names = [step.name for step in steps]
     if not steps:
         raise ValueError("it has no step")
@@ -237,9 +232,8 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
             raise ValueError(f"step {step.name} refers to {error}, which is not an earlier step") from error
         if renamed := {s.name for s in steps if any(own.name != s.name for own in s.scales.values())} & step.references:
             raise ValueError(f"step {step.name} refers to {min(renamed)}, which has another name at another scale")
-    parts = _checked_tables(tables, claims, figures, steps)
-    read = parts[0], parts[1], tuple(claims), tuple(figures)
-    return PaperRecipe(name, title, citation, setting, less, steps, *read)
+    of_paper, of_small = _checked_tables(tables, claims, figures, steps)
+    return PaperRecipe(name, title, citation, setting, less, steps, of_paper, of_small, tuple(claims), tuple(figures))
 
 
 def _checked_tables(

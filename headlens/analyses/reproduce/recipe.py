@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +24,7 @@ from headlens.analyses.reproduce.options import ReproduceRequest, Scale
 from headlens.analyses.reproduce.paper_agreement import NOTHING_TO_COMPARE, column_agreement, with_agreement
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_recipe, recipe_names
 from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable, comparison_markdown, in_words
-from headlens.errors import HeadlensError, OptionError, counted
+from headlens.errors import HeadlensError, OptionError, counted, did_you_mean
 from headlens.files import write_json
 from headlens.findings.verdicts import REPRODUCED
 from headlens.hub_access import hub_answers
@@ -88,8 +87,7 @@ def requested_recipe(request: ReproduceRequest) -> tuple[PaperRecipe, str]:
     known = commands()
     for step in recipe.steps:
         if step.command not in known:
-            close = get_close_matches(step.command, known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else "headlens --help lists all commands."
+            hint = did_you_mean(step.command, known, "headlens --help lists all commands.")
             raise OptionError(f"{recipe.name}: step {step.name}: there is no command {step.command!r}.", hint)
     return recipe.at(request.scale), text
 
