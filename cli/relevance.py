@@ -47,23 +47,16 @@ def relevance(run: Any, request: Any, screen: Screen) -> str:
 def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
     """The heads that contribute most under the rule asked for, the largest shares, and how far other rules agree."""
     from headlens.pages.page_tables import page_table
-    from headlens.relevance_propagation.overviews import (
-        OPPOSED,
-        largest_heads,
-        largest_record,
-        largest_shares,
-        shares_title,
-        shown_correlations,
-    )
+    from headlens.relevance_propagation import overviews
 
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]
     for (model, stack), group in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
         of = f"of {model}, {stack}"
         start = f"rule {rule}, target {group['target'].iloc[0]}"
-        largest = [largest_record(row) for row in largest_heads(group, 8).to_dict("records")]
+        largest = [overviews.largest_record(row) for row in overviews.largest_heads(group, 8).to_dict("records")]
         screen.show(page_table(f"Largest contributions {of} ({start})", largest).console())
-        shares = largest_shares(group, 8)
+        shares = overviews.largest_shares(group, 8)
         best = [
             {
                 "head": f"{row['stack']}.{row['layer']}.{row['head']}",
@@ -77,9 +70,9 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
             for row in shares.to_dict("records")
         ]
         even = (1 / group.groupby("layer")["head"].transform("count")).mean()
-        screen.table(f"{shares_title(group)} {of}: an equal share would be {even:.3f}", best)
+        screen.table(f"{overviews.shares_title(group)} {of}: an equal share would be {even:.3f}", best)
         if (shares["positive"] >= 1.005).any():  # 1.01 as it is written; sums of 1 are rounded
-            screen.say([OPPOSED])
+            screen.say([overviews.OPPOSED])
     if "correlations" in tables:
         rows = [
             {
@@ -91,7 +84,7 @@ def show_relevance(tables: Mapping[str, pd.DataFrame], screen: Screen) -> None:
                 "rho": f"{row['spearman']:.2f}",
                 "95 % CI over examples": bounds(row, 2),
             }
-            for row in shown_correlations(tables["correlations"].dropna(subset="spearman"))
+            for row in overviews.shown_correlations(tables["correlations"].dropna(subset="spearman"))
         ]
         if rows:
             screen.table(f"Does {rule} rank the heads in the same order as the other rules? (Spearman)", rows)

@@ -13,25 +13,8 @@ import pandas as pd
 from headlens.analyses.ablate.options import STRATEGIES
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
 from headlens.findings.verdicts import has_no_verdicts
-from headlens.plots import style
+from headlens.plots import curves, style
 from headlens.plots.axis_labels import token_label
-from headlens.plots.curves import (
-    draw_chance,
-    draw_intervals,
-    draw_level,
-    draw_same_answers,
-    draw_verdicts,
-    examples_text,
-    intervals_text,
-    known_values,
-    legend_below,
-    no_shorter_than_margin,
-    panels,
-    range_text,
-    silence_text,
-    unpruned_title,
-    verdicts_text,
-)
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
 from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
@@ -172,12 +155,11 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         hatched=not_ablated,
         hatch=_NOT_ABLATED,
         remark=f"Margin, the smallest loss that matters: {margins}."
-        if (margins := range_text(margin[judged], ".3g"))
+        if (margins := curves.range_text(margin[judged], ".3g"))
         else "",
     )
-    return interval_map(
-        rows, cells, scale, f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{examples_text(rows)}"
-    )
+    title = f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{curves.examples_text(rows)}"
+    return interval_map(rows, cells, scale, title)
 
 
 def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
@@ -204,7 +186,7 @@ def _name(part: StackRows) -> str:
     shares = float_column(part.rows, "baseline_answer_share")
     # What guesses give of texts that are written is not known.
     tested = str(part.rows["task"].iloc[0]) not in WRITTEN if "task" in part.rows else True
-    same = silence_text(shares[0], guesses=tested and has_no_verdicts(part.rows))
+    same = curves.silence_text(shares[0], guesses=tested and has_no_verdicts(part.rows))
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
     if (original := float_column(part.rows, "on_original")).size and np.isfinite(original[0]):
         shown, same = f"{shown} on the changed texts, {original[0]:.3f} on the originals,", ""
@@ -231,17 +213,17 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     models = [str(name) for name in pruning["model"].unique()]
     titles = [_titled(name, pruning[pruning["model"].astype(str) == name]) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    verdicts = verdicts_text(pruning[~pruning["strategy"].isin(RANDOM_SETS)])
-    title = f"Pruning: {metric} on {task} by number of heads pruned\n({intervals_text(pruning)}{verdicts})"
+    verdicts = curves.verdicts_text(pruning[~pruning["strategy"].isin(RANDOM_SETS)])
+    title = f"Pruning: {metric} on {task} by number of heads pruned\n({curves.intervals_text(pruning)}{verdicts})"
     width = min(style.page_width(), style.FULL_WIDTH * (1 if len(models) > 1 else 0.7))
     abreast = 1 if style.in_column() else len(models)
     inches = width / abreast - _BESIDE
-    figure, drawn = panels(title, titles, width, abreast)
+    figure, drawn = curves.panels(title, titles, width, abreast)
     (low, high), values, apart = _span(pruning, inches)
     for axes, model in zip(drawn, models, strict=True):
         style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
         rows = pruning[pruning["model"] == model]
-        draw_level(axes, rows[rows["strategy"] == NONE], _WHOLE)
+        curves.draw_level(axes, rows[rows["strategy"] == NONE], _WHOLE)
         strategies = _strategies(rows)
         # beside each other, so that intervals can be told apart
         shifts = {name: apart * (number - (len(strategies) - 1) / 2) for number, name in enumerate(strategies)}
@@ -250,8 +232,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         for strategy, shift in shifts.items() if "control_of" in rows else ():
             _draw_controls(axes, rows[rows["control_of"] == strategy], look(strategy)[0], shift, 0.4 * apart)
         axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
-        draw_chance(axes, _chance(rows))
-    legend_below(figure, drawn)
+        curves.draw_chance(axes, _chance(rows))
+    curves.legend_below(figure, drawn)
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
 
@@ -260,7 +242,7 @@ def _titled(name: str, rows: pd.DataFrame) -> str:
     """A model, and below it whether it gives the same answer to nearly all examples with all its heads."""
     sets, share = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS])], answer_shares(rows[rows["strategy"] == NONE])
     guesses = len(sets) > 0 and has_no_verdicts(sets) and not set(rows["task"]) & set(WRITTEN)
-    return unpruned_title(name, next(iter(share), math.nan), guesses=guesses)
+    return curves.unpruned_title(name, next(iter(share), math.nan), guesses=guesses)
 
 
 def _chance(pruning: pd.DataFrame) -> float:
@@ -285,7 +267,7 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     several = pruning.groupby(["model", "strategy", "n_pruned"])["value"].transform("size") > 1
     several |= pruning["strategy"].isin(CONTROLS)
     ends = {name: pruning[name].where(~several) for name in ("ci_low", "ci_high") if name in pruning}
-    known = known_values(pruning.assign(**ends))
+    known = curves.known_values(pruning.assign(**ends))
     # Guesses are in the picture unless they would take more room than all the rest.
     near = abs(float(known.min()) - _chance(pruning)) <= np.ptp(known)
     known = np.append(known, _chance(pruning)) if near else known
@@ -295,7 +277,7 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     # no strategy stands where another number of heads is
     usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
     apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
-    values = no_shorter_than_margin((float(known.min()) - margin, float(known.max()) + margin), pruning)
+    values = curves.no_shorter_than_margin((float(known.min()) - margin, float(known.max()) + margin), pruning)
     return (middle - 0.57 * wide, middle + 0.57 * wide), values, apart
 
 
@@ -329,14 +311,14 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     places, mean = means.index.to_numpy(float) + shift, means.to_numpy(float)
     axes.plot(places, mean, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
     at, value = float_column(rows, "n_pruned") + shift, float_column(rows, "value")
-    draw_same_answers(axes, at, rows)
+    curves.draw_same_answers(axes, at, rows)
     if orders > 1:
         single: dict[str, Any] = {"label": _ONE_ORDER, "linestyle": "none", "zorder": 2}
         axes.plot(at, value, marker, color=colour, markersize=2.5, alpha=0.5, **single)
         return
-    draw_intervals(axes, at, rows, colour)
+    curves.draw_intervals(axes, at, rows, colour)
     if strategy != RANDOM:
-        draw_verdicts(axes, at, rows, colour, marker)
+        curves.draw_verdicts(axes, at, rows, colour, marker)
 
 
 def _draw_controls(axes: Axes, rows: pd.DataFrame, colour: str, shift: float, beside: float) -> None:

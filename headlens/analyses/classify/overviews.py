@@ -23,15 +23,7 @@ from headlens.pages.head_cards import REMOVED
 from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
-from headlens.roles.role_rules import (
-    count_families,
-    even_models,
-    even_stacks,
-    role_agreement,
-    role_family,
-    role_records,
-    without_even,
-)
+from headlens.roles import role_rules
 from headlens.roles.syntax_verdicts import verdicts
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
@@ -86,14 +78,14 @@ def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
         strongest role, or are close to, is left out where they attend evenly.
     """
     counts: dict[str, pd.Series[int]] = {}
-    even = even_models(heads)
+    even = role_rules.even_models(heads)
     for model, model_rows in heads.groupby("model", sort=False):
-        counts[str(model)] = count_families(model_rows)
+        counts[str(model)] = role_rules.count_families(model_rows)
         if model not in even:
-            held = model_rows["roles"].map(lambda roles: {role_family(role) for role in roles.split("; ")})
+            held = model_rows["roles"].map(lambda roles: {role_rules.role_family(role) for role in roles.split("; ")})
             counts[f"{model} (held at all)"] = held.explode().value_counts()
             closest = model_rows.loc[model_rows["role"] == "", "nearest"]
-            counts[f"{model} (closest, if no role)"] = closest.map(role_family).value_counts()
+            counts[f"{model} (closest, if no role)"] = closest.map(role_rules.role_family).value_counts()
     table = pd.DataFrame(counts).fillna(0).astype(int)
     table = table.reindex([*sorted(set(table.index) - {"none"}), "none"], fill_value=0)
     return table.rename_axis("role").reset_index().to_dict("records")
@@ -116,8 +108,8 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
         f"{ROLE_SCORE} The best head was picked on the text that it is scored on; none (even): nearly all heads of the "
         "stack attend evenly, and none holds the role."
     )
-    even = even_stacks(_labelled(runs, "heads"))
-    return page_table("Roles by model", role_records(roles, even) if several else [], about)
+    even = role_rules.even_stacks(_labelled(runs, "heads"))
+    return page_table("Roles by model", role_rules.role_records(roles, even) if several else [], about)
 
 
 def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
@@ -127,7 +119,7 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
     heads = _labelled(compared, "heads", "role")
     if len(heads):
         heads["role"] = heads["role"].fillna("")  # a file has nothing where there is no role
-    agreement = role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
+    agreement = role_rules.role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
     records = [
         {name.replace("_", " "): row[name] for name in ("model", "other_model", "stack", "heads", "same")}
         | {"κ": number_cell(row["kappa"])}
@@ -167,7 +159,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
     by_relation: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for run, syntax in tables_of(runs, "syntax"):
-        best = best_heads(without_even(syntax, even_stacks(run.tables.get("heads"))))
+        best = best_heads(role_rules.without_even(syntax, role_rules.even_stacks(run.tables.get("heads"))))
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             low, value, high, base = bounds = Interval(*(float(row[name]) for name in _BOUNDS))
             shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None

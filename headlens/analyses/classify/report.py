@@ -9,19 +9,12 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify import (
+    circuit_report,
     overviews,
     position_figure,
     roles_over_training,
     similarity_figure,
     syntax_figure,
-)
-from headlens.analyses.classify.circuit_report import (
-    CIRCUIT_CAPTIONS,
-    CIRCUIT_SOURCES,
-    circuit_figures,
-    circuit_overviews,
-    circuit_series,
-    circuit_words,
 )
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.metric_declarations import (
@@ -92,8 +85,8 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         )
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
-    series += circuit_series(run.tables)
-    texts += circuit_words(run.tables)
+    series += circuit_report.circuit_series(run.tables)
+    texts += circuit_report.circuit_words(run.tables)
     shares = []
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
@@ -185,7 +178,7 @@ def _of_models(
         yield "confidence_relevance", confidence_against_relevance(heads, tables["relevance"])
     if "probes" in tables:
         yield "probes", probe_map(tables["probes"])
-    yield from circuit_figures(tables)
+    yield from circuit_report.circuit_figures(tables)
     if layer_smoothness.NAME in tables:
         yield layer_smoothness.NAME, layer_smoothness.smoothness_figure(tables[layer_smoothness.NAME])
     yield from relevance_figures(tables)
@@ -200,7 +193,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         largest_heads_table,
         top_heads,
     )
-    tables = [*(make(runs) for make in makers), *circuit_overviews(runs)]
+    tables = [*(make(runs) for make in makers), *circuit_report.circuit_overviews(runs)]
     return [table for table in tables if table.rows]
 
 
@@ -318,7 +311,7 @@ _CAPTIONS = {
         "dimensions as faithfully as possible; the colour is the role, numbers are layer and head where there is room.",
     ),
     "probes": PROBE_CAPTION,
-    **CIRCUIT_CAPTIONS,
+    **circuit_report.CIRCUIT_CAPTIONS,
     layer_smoothness.NAME: layer_smoothness.SMOOTHNESS_CAPTION,
 }
 
@@ -345,7 +338,7 @@ REPORT = CommandReport(
         "relation_offsets": ("relation_offsets", "syntax"),
         "rare_words": ("heads",),
         "probes": ("probes",),
-        **CIRCUIT_SOURCES,
+        **circuit_report.CIRCUIT_SOURCES,
         roles_over_training.NAME: ("heads",),
         "similarity": ("similarity", "heads"),
         layer_smoothness.NAME: (layer_smoothness.NAME,),

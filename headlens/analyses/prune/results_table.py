@@ -13,17 +13,7 @@ from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.errors import counted
-from headlens.findings.verdicts import (
-    VERDICTS_KEY,
-    chosen_text,
-    foremost,
-    gives_one_answer,
-    known_verdicts,
-    one_answer_after,
-    one_answer_text,
-    taken_away_text,
-    verdict_cells,
-)
+from headlens.findings import verdicts
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import (
     DELTA,
@@ -181,7 +171,7 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
         "From most heads to fewest (encoder/decoder/cross): the task with a trained model whose heads were pruned, and "
         "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model). "
         "Differences from the unpruned model are paired by example. Verdicts are on the pruned models, corrected for "
-        f"the number of them (Holm). {VERDICTS_KEY}"
+        f"the number of them (Holm). {verdicts.VERDICTS_KEY}"
     )
     return page_table("Heads left and what they achieve", labelled_records(runs, "sweep", _results), about)
 
@@ -219,7 +209,7 @@ def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 record[words] = _cell(value, form)
                 record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
             record["difference from unpruned"] = difference_cell(row, f"{TRAINED}_", digits=result_digits(rows))
-            yield record | {"n": row["n"]} | verdict_cells(row)
+            yield record | {"n": row["n"]} | verdicts.verdict_cells(row)
 
 
 def _remaining(gates: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -306,21 +296,21 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             sentences += [
                 f"{model}: no head is pruned with λ = {float(row['penalty']):g}: {_measured_text(row, unpruned)}. What "
                 f"differs from the unpruned model is further training alone"
-                f"{'' if row['penalty'] == 0 else '; compare with λ = 0'}.{one_answer_after(row)}"
+                f"{'' if row['penalty'] == 0 else '; compare with λ = 0'}.{verdicts.one_answer_after(row)}"
                 for row in pruned[all_left].to_dict("records")
             ]
             pruned = pruned[~all_left]
         if pruned.empty:
             continue
-        left, known = sweep_runs.count_heads_left(pruned), known_verdicts(pruned).to_dict("index")
+        left, known = sweep_runs.count_heads_left(pruned), verdicts.known_verdicts(pruned).to_dict("index")
         scaled = float_column(pruned, "between")
         # Most heads left, the one that says most, and fewest; of as many, under the weakest and the strongest penalty.
         order = np.lexsort((-float_column(pruned, "penalty"), left))
         fewest, most = int(order[0]), int(order[-1])
         chosen_place = most
         if known:
-            decided = known_verdicts(pruned)
-            chosen = foremost(decided.assign(gone=-sweep_runs.count_heads_left(decided)), "gone")
+            decided = verdicts.known_verdicts(pruned)
+            chosen = verdicts.foremost(decided.assign(gone=-sweep_runs.count_heads_left(decided)), "gone")
             chosen_place = int(np.flatnonzero(pruned["run"] == chosen["run"])[0])
         for place in dict.fromkeys((most, chosen_place, fewest)):
             row, count = pruned.iloc[place], int(left[place])
@@ -328,22 +318,22 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
                 gone = f"{heads - count} of {heads} heads pruned"
                 gone += f" and {scaled[place]:.0f} scaled down" * bool(scaled[place] > 0)
                 gone += f" (λ = {float(row['penalty']):g})"
-                text = taken_away_text(known[row.name], gone, len(known), "pruned models")
+                text = verdicts.taken_away_text(known[row.name], gone, len(known), "pruned models")
                 if place == chosen_place:
                     words = {"most": "most pruned", "least": "least pruned"}
-                    text = chosen_text(chosen, decided, "pruned models", **words) + text
+                    text = verdicts.chosen_text(chosen, decided, "pruned models", **words) + text
                 sentences.append(f"{model}: {text}")
                 continue
             staying = f"{counted(count, 'head')} {'stays' if count == 1 else 'stay'}" if count else "no head stays"
             staying += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
             text = f"{model}: with λ = {float(row['penalty']):g} {staying}: {_measured_text(row.to_dict(), unpruned)}"
             constant = [row.to_dict(), *unpruned.to_dict("records")]
-            if count < heads and len(unpruned) and all(map(gives_one_answer, constant)):
+            if count < heads and len(unpruned) and all(map(verdicts.gives_one_answer, constant)):
                 text = f"{model}: with λ = {float(row['penalty']):g} {staying}: "
-                text += one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")
+                text += verdicts.one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")
                 sentences.append(text)
                 continue
-            sentences.append(f"{text}.{one_answer_after(row.to_dict())}")
+            sentences.append(f"{text}.{verdicts.one_answer_after(row.to_dict())}")
     return sentences
 
 

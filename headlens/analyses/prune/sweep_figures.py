@@ -11,23 +11,8 @@ import pandas as pd
 from headlens.analyses.prune import sweep_runs
 from headlens.findings.verdicts import within_guesses
 from headlens.heads import STACKS
-from headlens.plots import style
+from headlens.plots import curves, style
 from headlens.plots.axis_labels import drawable_text
-from headlens.plots.curves import (
-    draw_chance,
-    draw_intervals,
-    draw_level,
-    draw_same_answers,
-    draw_verdicts,
-    intervals_text,
-    known_values,
-    legend_below,
-    legend_columns,
-    no_shorter_than_margin,
-    panels,
-    unpruned_title,
-    verdicts_text,
-)
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 from headlens.tables.prune_tables import SCRATCH, TRAINED
@@ -83,26 +68,26 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    title = f"Quality by heads left: {metric} on {task}\n({intervals_text(rows)}{verdicts_text(rows)})"
+    title = f"Quality by heads left: {metric} on {task}\n({curves.intervals_text(rows)}{curves.verdicts_text(rows)})"
     single = len(sets) == 1
     levels = [s.unpruned[s.unpruned["init"] == TRAINED] for s in sets]
     titles = [
-        unpruned_title(s.title, next(iter(answer_shares(rows)), np.nan), guesses=within_guesses(rows))
+        curves.unpruned_title(s.title, next(iter(answer_shares(rows)), np.nan), guesses=within_guesses(rows))
         for s, rows in zip(sets, levels, strict=True)
     ]
     abreast = min(_abreast(_ABREAST), len(sets))
     width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if single else 1))
-    figure, drawn = panels(title, titles, width, abreast)
+    figure, drawn = curves.panels(title, titles, width, abreast)
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(panel.runs["metric"].iloc[0])
         words = style.fold(metric, _HEIGHT, style.LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else ""
         style.dress(axes, f"heads left in {_listed(panel.gated)}", words)
-        known = known_values(rows[rows["metric"] == metric])
+        known = curves.known_values(rows[rows["metric"] == metric])
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         margin = 0.06 * (high - low or abs(high) or 1.0)
-        axes.set_ylim(no_shorter_than_margin((low - margin, high + margin), rows[rows["metric"] == metric]))
+        axes.set_ylim(curves.no_shorter_than_margin((low - margin, high + margin), rows[rows["metric"] == metric]))
         _draw_quality(axes, panel)
-    legend_below(figure, drawn)
+    curves.legend_below(figure, drawn)
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
 
@@ -137,7 +122,7 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     for init, (colour, _, _) in LOOKS.items():
         level = panel.unpruned[panel.unpruned["init"] == init]
-        draw_level(axes, level, _WHOLE[init], colour=style.INK if init == TRAINED else colour)
+        curves.draw_level(axes, level, _WHOLE[init], colour=style.INK if init == TRAINED else colour)
     inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
@@ -149,10 +134,10 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
         line = pd.Series(values).groupby(at).mean()
         axes.plot(line.index.to_numpy(float), line.to_numpy(float), color=colour, linewidth=1.0)
         axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linestyle="none", label=label)
-        draw_intervals(axes, at, rows, colour)
-        draw_verdicts(axes, at, rows, colour, marker)
-        draw_same_answers(axes, at, rows)
-    draw_chance(axes, float(chance[0]) if len(chance := float_column(panel.runs, "chance")) else np.nan)
+        curves.draw_intervals(axes, at, rows, colour)
+        curves.draw_verdicts(axes, at, rows, colour, marker)
+        curves.draw_same_answers(axes, at, rows)
+    curves.draw_chance(axes, float(chance[0]) if len(chance := float_column(panel.runs, "chance")) else np.nan)
     _name_runs(axes, panel.runs)
 
 
@@ -229,12 +214,12 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
     titles = [f"{panel_set.model}, {panel_set.stack}" if panel_set.model else panel_set.stack for panel_set in sets]
-    figure, drawn = panels(f"Roles {words}", titles, width, abreast)
+    figure, drawn = curves.panels(f"Roles {words}", titles, width, abreast)
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
         style.dress(axes, "penalty λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)
     handles = legend_handles(present)
-    columns = legend_columns([str(handle.get_label()) for handle in handles], width)
+    columns = curves.legend_columns([str(handle.get_label()) for handle in handles], width)
     figure.legend(handles=handles, loc="outside lower left", ncols=columns, **style.legend_looks())
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure

@@ -7,20 +7,15 @@ from collections.abc import Sequence
 from headlens.pages.command_report import CommandReport
 from headlens.pages.page_tables import PageTable
 from headlens.plots.style import named_after
+from headlens.relevance_propagation import overviews
 from headlens.relevance_propagation.figures import CAPTIONS, RELEVANCE_SOURCES, relevance_figures
-from headlens.relevance_propagation.overviews import (
-    largest_heads_table,
-    relevance_findings,
-    relevance_heads,
-    rule_agreement_table,
-    top_heads,
-)
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (largest_heads_table(runs), top_heads(runs), rule_agreement_table(runs)) if table.rows]
+    makers = overviews.largest_heads_table, overviews.top_heads, overviews.rule_agreement_table
+    return [table for make in makers if (table := make(runs)).rows]
 
 
 REPORT = CommandReport(
@@ -31,6 +26,6 @@ REPORT = CommandReport(
     captions=CAPTIONS,
     sources=RELEVANCE_SOURCES,
     overviews=_overviews,
-    heads=relevance_heads,
-    findings=relevance_findings,
+    heads=overviews.relevance_heads,
+    findings=overviews.relevance_findings,
 )
