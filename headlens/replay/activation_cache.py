@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ Forward = Callable[..., Any]
 Arguments = tuple[Any, ...]
 Keywords = Mapping[str, Any]
 Inputs = tuple[Tensor, Tensor, Tensor]  # of an attention call: query, key and value
+PARTS = "qkv"  # letters of these
 
 
 @dataclass(eq=False)
@@ -227,21 +228,51 @@ def _plain(module: nn.Module) -> TypeGuard[nn.Linear]:
     return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks
 
 
-class HeldOutputs(Protocol):
-    """What attention calls give in a pass along a direct path, see `headlens.replay.direct_path`."""
+class PathEnds(Exception):  # noqa: N818 - no error: nothing behind the receiver is asked for
+    """Ends a pass at the head that receives a changed output."""
 
-    @property
-    def receiver(self) -> int | None:
-        """Number of the call that is computed; None if none is."""
+
+@dataclass(frozen=True, eq=False)
+class DirectPath:
+    """What is held at its intact value in a pass along the direct path from one head (path patching).
+
+    All attention calls after the start give what they gave in the intact pass; layers between are computed. The call
+    of the receiver is computed, and what it gives is kept.
+
+    Args:
+        calls: of attention in the intact pass, in order.
+        receiver: number of the receiver's call among them; None for a path to the outputs of the model.
+        parts: of query, key and value those that the receiver's call computes from the changed input.
+        received: gets what the receiver's site gives, (rows of the pass, query, heads, d).
+    """
+
+    calls: list[ModuleCall]
+    receiver: int | None = None
+    parts: str = PARTS
+    received: list[Tensor] = field(default_factory=list)
 
     def held(self, number: int) -> Tensor | None:
-        """What the call of this number gives instead of what it would compute; None for one that is computed."""
+        """What a later attention call gives instead of what it would compute; None for the receiver's."""
+        return None if number == self.receiver else self.calls[number].output
+
+    def receive(self, output: Tensor) -> None:
+        """Takes what the receiver's site gives.
+
+        Raises:
+            PathEnds: always, as nothing behind it is asked for.
+        """
+        self.received.append(output)
+        raise PathEnds
 
     def inputs(self, qkv: Inputs, fit: Callable[[Any], Any]) -> Inputs:
         """Query, key and value of the receiver's call, with the intact ones where its changed input is not for them."""
-
-    def receive(self, output: Tensor) -> None:
-        """Takes what the receiver's site gives, and ends the pass."""
+        assert self.receiver is not None
+        intact = self.calls[self.receiver].qkv
+        assert intact is not None
+        query, key, value = (
+            new if part in self.parts else fit(old) for part, new, old in zip(PARTS, qkv, intact, strict=True)
+        )
+        return query, key, value
 
 
 @dataclass(eq=False)
@@ -266,7 +297,7 @@ class PartialForward:
     check: Callable[[Tensor], None]
     fit: Callable[[Any], Any]
     arrives: Callable[[Tensor], Tensor]
-    path: HeldOutputs | None = None
+    path: DirectPath | None = None
 
     def __post_init__(self) -> None:
         # Attention calls that are left out and to come, and all positions of the last layer's input once it runs for
@@ -316,7 +347,7 @@ class PartialForward:
         return self.shortcut.attend(query, self._all, mask, kwargs)
 
     @property
-    def receiving(self) -> HeldOutputs | None:
+    def receiving(self) -> DirectPath | None:
         """The direct path whose receiver's attention call is under way; None if it is another call."""
         path = self.path
         return path if path is not None and self.reached and self.depth == path.receiver else None

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-from torch import Tensor
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headlens.errors import OptionError
 from headlens.heads import Head
-from headlens.replay.activation_cache import Inputs, ModuleCall
-
-_PARTS = "qkv"
+from headlens.replay.activation_cache import PARTS
 
 
 @dataclass(frozen=True)
@@ -25,7 +20,7 @@ class Receiver:
     """
 
     head: Head
-    parts: str = _PARTS
+    parts: str = PARTS
 
     @classmethod
     def parse(cls, text: str) -> Receiver:
@@ -37,7 +32,7 @@ class Receiver:
         name, _, last = text.strip().rpartition(".")
         if not last or set(last) <= set("0123456789"):
             return cls(Head.parse(text))
-        if not set(last) <= set(_PARTS) or len(set(last)) < len(last):
+        if not set(last) <= set(PARTS) or len(set(last)) < len(last):
             raise OptionError(
                 f"{text!r} is not the name of a receiver.",
                 "Write a head, such as decoder.5.1, or its queries, keys or values: decoder.5.1.q, .k, .v, .kv.",
@@ -45,7 +40,7 @@ class Receiver:
         return cls(Head.parse(name), last)
 
     def __str__(self) -> str:
-        return str(self.head) if self.parts == _PARTS else f"{self.head}.{self.parts}"
+        return str(self.head) if self.parts == PARTS else f"{self.head}.{self.parts}"
 
 
 def senders(heads: Sequence[Head], receiver: Receiver | None) -> list[Head]:
@@ -65,50 +60,3 @@ def senders(heads: Sequence[Head], receiver: Receiver | None) -> list[Head]:
 def _turn(head: Head) -> tuple[bool, int, bool]:
     """Orders heads as a pass comes by them: the encoder, then self- and cross-attention of every decoder layer."""
     return head.stack != "encoder", head.layer, head.stack == "cross"
-
-
-class PathEnds(Exception):  # noqa: N818 - no error: nothing behind the receiver is asked for
-    """Ends a pass at the head that receives a changed output."""
-
-
-@dataclass(frozen=True, eq=False)
-class DirectPath:
-    """What is held at its intact value in a pass along the direct path from one head (path patching).
-
-    All attention calls after the start give what they gave in the intact pass; layers between are computed. The call
-    of the receiver is computed, and what it gives is kept.
-
-    Args:
-        calls: of attention in the intact pass, in order.
-        receiver: number of the receiver's call among them; None for a path to the outputs of the model.
-        parts: of query, key and value those that the receiver's call computes from the changed input.
-        received: gets what the receiver's site gives, (rows of the pass, query, heads, d).
-    """
-
-    calls: list[ModuleCall]
-    receiver: int | None = None
-    parts: str = _PARTS
-    received: list[Tensor] = field(default_factory=list)
-
-    def held(self, number: int) -> Tensor | None:
-        """What a later attention call gives instead of what it would compute; None for the receiver's."""
-        return None if number == self.receiver else self.calls[number].output
-
-    def receive(self, output: Tensor) -> None:
-        """Takes what the receiver's site gives.
-
-        Raises:
-            PathEnds: always, as nothing behind it is asked for.
-        """
-        self.received.append(output)
-        raise PathEnds
-
-    def inputs(self, qkv: Inputs, fit: Callable[[Any], Any]) -> Inputs:
-        """Query, key and value of the receiver's call, with the intact ones where its changed input is not for them."""
-        assert self.receiver is not None
-        intact = self.calls[self.receiver].qkv
-        assert intact is not None
-        query, key, value = (
-            new if part in self.parts else fit(old) for part, new, old in zip(_PARTS, qkv, intact, strict=True)
-        )
-        return query, key, value

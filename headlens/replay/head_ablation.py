@@ -25,8 +25,15 @@ from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.memory import is_out_of_memory
-from headlens.replay.activation_cache import ActivationCache, ClsOnlyLayer, ModuleCall, PartialForward
-from headlens.replay.direct_path import DirectPath, PathEnds, Receiver, senders
+from headlens.replay.activation_cache import (
+    ActivationCache,
+    ClsOnlyLayer,
+    DirectPath,
+    ModuleCall,
+    PartialForward,
+    PathEnds,
+)
+from headlens.replay.direct_path import Receiver, senders
 from headlens.replay.modes import Mode
 from headlens.replay.nested_tensors import LazyTensor, now, part, repeated, rows_of, tensors
 from headlens.replay.replacement import check_means, check_removed, evenly, replaced

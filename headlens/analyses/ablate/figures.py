@@ -17,7 +17,7 @@ from headlens.plots import curves, style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, holds_zero, interval_map
-from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED
+from headlens.statistics.non_inferiority import LEVEL, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import answer_shares
 from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, NO_UPPER_END, WRITTEN
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEVEL = 0.05
 KEEP_ONLY = "keep-only"
 _DOT = f"Dot: p < {LEVEL} after Holm's correction for all heads; heads without a dot are pale."
 _PALE = f"Pale: p of {LEVEL} or more after Holm's correction for all heads."

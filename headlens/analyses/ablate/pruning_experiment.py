@@ -146,27 +146,24 @@ class PruningExperiment:
         compared = rankings.comparison_notes(areas, tables.get("rankings"))
         compared += rankings.control_notes(areas, sets) + rankings.interaction_notes(tables.get("interactions"))
         compared += variance_notes(tables.get("ranking_variance"))
-        return [*_layout_note(tables["pruning"]), *self._relevance_notes(), *self._gate_notes(), *compared]
+        return [*_layout_note(tables["pruning"]), *self._source_notes(), *compared]
 
-    def _gate_notes(self) -> list[str]:
-        if self._gates is None:
-            return []
-        return [
-            f"`gates` used {self.prune.gates} ({self._gates.measured}), whose training data should not contain any "
-            "example that is evaluated here."
-        ]
-
-    def _relevance_notes(self) -> list[str]:
-        if not self.by_relevance:
-            return []
+    def _source_notes(self) -> Iterator[str]:
+        """What relevance and gates come from, where strategies go by them."""
         if self._recorded is not None:
-            return [
+            yield (
                 f"`relevance` used {self.prune.relevance} ({self._recorded.measured}): heads were chosen on the data "
                 "of that run, which should not contain any example that is evaluated here."
-            ]
-        part = self.examples.part(self.ranked_on)
-        on = f"on {counted(len(part), 'example')} of the selection split"
-        return [f"`relevance` used rule epsilon, target {self._estimator(part).target.label}, {on}."]
+            )
+        elif self.by_relevance:
+            part = self.examples.part(self.ranked_on)
+            on = f"on {counted(len(part), 'example')} of the selection split"
+            yield f"`relevance` used rule epsilon, target {self._estimator(part).target.label}, {on}."
+        if self._gates is not None:
+            yield (
+                f"`gates` used {self.prune.gates} ({self._gates.measured}), whose training data should not contain any "
+                "example that is evaluated here."
+            )
 
     @cached_property
     def heads(self) -> tuple[Head, ...]:

@@ -142,15 +142,12 @@ def interaction_notes(interactions: pd.DataFrame | None) -> list[str]:
     )
     ends = []
     for row, meaning in (
-        (sure.nsmallest(1, "interaction"), "each stands in for the other"),
-        (sure.nlargest(1, "interaction"), "each needs the other"),
+        (sure[sure["interaction"] < 0].nsmallest(1, "interaction"), "each stands in for the other"),
+        (sure[sure["interaction"] > 0].nlargest(1, "interaction"), "each needs the other"),
     ):
         for pair in row.to_dict("records"):
-            if (pair["interaction"] < 0) == (meaning == "each stands in for the other"):
-                one, other = (Head(*(pair[name] for name in names)) for names in keys.values())
-                ends.append(
-                    f"{one} and {other} {pair['interaction']:+.2g} (standard error {pair['se']:.1g}; {meaning})"
-                )
+            one, other = (Head(*(pair[name] for name in names)) for names in keys.values())
+            ends.append(f"{one} and {other} {pair['interaction']:+.2g} (standard error {pair['se']:.1g}; {meaning})")
     return [f"{text}: {'; '.join(ends)}." if ends else f"{text}."]
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from headlens.analyses.prune import results_table as results
 from headlens.analyses.prune.gate_figures import gate_maps, kept_by_layer
 from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
-from headlens.pages.command_report import Caption, CommandReport, Figures
+from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
 from headlens.pages.formatting import markdown_notes
 from headlens.pages.page_tables import PageTable
 from headlens.plots.curves import FRAMED
@@ -51,14 +51,11 @@ def write_gates(
         notes: what to know about the numbers, such as the chance level.
         figures: whether to draw.
     """
-    for name, frame in tables.items():
-        run.table(name, frame)
-    run.table("results", results.results_table(tables["sweep"]))
+    write_results(run, {**tables, "results": results.results_table(tables["sweep"])}, ())
     text = results.results_markdown(tables["sweep"]) + markdown_notes(notes)
     with run.file("results.md") as path:
         path.write_text(text, encoding="utf-8", newline="\n")
-    for name, figure in gate_figures(tables) if figures else ():
-        run.figure(name, figure)
+    write_results(run, {}, gate_figures(tables) if figures else ())
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -36,14 +36,7 @@ from headlens.tables.prune_tables import RESULTS, SCRATCH, TRAINED
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
-_COLUMNS = (
-    TRAINED,
-    f"{TRAINED}_low",
-    f"{TRAINED}_high",
-    SCRATCH,
-    f"{SCRATCH}_low",
-    f"{SCRATCH}_high",
-)
+_COLUMNS = [f"{init}{end}" for init in (TRAINED, SCRATCH) for end in ("", "_low", "_high")]
 # Of the model pruned from a trained one; that from scratch lacks more than heads.
 _VERDICT = ("p_holm", "margin", "verdict", "n_to_decide")
 _NAMED = 24  # heads of a stack; more are not listed
@@ -139,7 +132,7 @@ def stacks_text(stacks: Sequence[str]) -> str:
 
 def result_digits(rows: pd.DataFrame) -> int:
     """Decimals of a metric: two for those that go to 100, three for those that go to 1, more where runs are alike."""
-    largest = np.nanmax(np.abs(rows[list(_COLUMNS)].to_numpy(np.float64)), initial=0.0)
+    largest = np.nanmax(np.abs(rows[_COLUMNS].to_numpy(np.float64)), initial=0.0)
     return digits_of(rows[list(_WORDS)], least=2 if largest >= 10 else 3)
 
 
@@ -197,7 +190,7 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
 
 def _results(sweep: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for _, rows in results_table(sweep).groupby(_BLOCK, sort=False):
-        ends = picture_ends(rows[[f"{init}{end}" for init in _WORDS for end in ("", "_low", "_high")]])
+        ends = picture_ends(rows[_COLUMNS])
         level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
         form = f".{result_digits(rows)}f"
         for row in rows.to_dict("records"):

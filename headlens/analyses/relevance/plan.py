@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.planning.plan import RELEVANCE, Plan, Planner, Work
 from headlens.runs.progress import Reporter
@@ -12,17 +14,10 @@ def relevance_plan(request: RelevanceRequest, reporter: Reporter) -> Plan:
     planner = Planner("relevance", reporter)
     planner.model(request.model, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
+    size = request.reading.batch_tokens or planner.batch_tokens
+    work = Work("", kind="backward", tokens=corpus.tokens, each=RELEVANCE, batch_tokens=size, length=corpus.length)
     for rule in (request.options.rule, *request.compare):
-        planner.add(
-            Work(
-                f"relevance of all heads, rule {rule}",
-                kind="backward",
-                tokens=corpus.tokens,
-                each=RELEVANCE,
-                batch_tokens=request.reading.batch_tokens or planner.batch_tokens,
-                length=corpus.length,
-            )
-        )
+        planner.add(replace(work, text=f"relevance of all heads, rule {rule}"))
     return planner.plan()
 
 
