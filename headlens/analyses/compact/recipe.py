@@ -33,12 +33,12 @@ from headlens.analyses.compact.shape_costs import (
     shape_table,
     text_notes,
 )
-from headlens.analyses.compact.text_loss import EveryOther, MeasuredText, TextLoss, cache_bytes_per_token, gates_of
+from headlens.analyses.compact.text_loss import MeasuredText, TextLoss, cache_bytes_per_token, gates_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites, is_decoder_only
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
-from headlens.corpora.sources import open_corpus, refuse_unused
+from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted
 from headlens.files import output_errors
 from headlens.findings.training_data import training_data_notes
@@ -304,7 +304,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
         measured, factors = corpus, dict[Site, float]()
         if request.rescale:
-            fitted, measured = EveryOther.of(corpus, 0), EveryOther.of(corpus, 1)
+            fitted, measured = _halves(corpus, summary.sentences)
             with run.reporter.status("rescaling"):
                 batches = model_inputs(loaded, fitted, request.measure.batch_tokens, EncodingCounts())
                 factors = rescaling(loaded.model, done.heads.removed, batches)
@@ -340,6 +340,17 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             scaled = {"rescaled": {str(site): factor for site, factor in factors.items()}} if factors else {}
             run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, **scaled, "notes": notes})
         return CompactRun(run.path, run.files, tables, notes, done, difference, summary)
+
+
+def _halves(corpus: Corpus, sentences: int) -> tuple[Corpus, Corpus]:
+    """The sentences that --rescale is fitted to, and the others, on which it is measured."""
+    fitted, measured = split_corpus(corpus, 0.5, sentences)
+    if measured is None:
+        raise CorpusError(
+            f"{corpus.name} has a single sentence: --rescale fits on one half and measures on the other.",
+            "Give more text with --corpus.",
+        )
+    return fitted, measured
 
 
 def _time_notes(rounds: int, tokens: int, batches: int) -> list[str]:

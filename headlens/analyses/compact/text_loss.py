@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,8 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
-from headlens.corpora.sentence import Corpus, Example
-from headlens.errors import CorpusError
+from headlens.corpora.sentence import Corpus
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel
@@ -26,37 +25,6 @@ from headlens.tasks.language_modeling import CausalLM
 from headlens.tasks.task_heads import check_head
 
 LOSS, PERPLEXITY = "loss", "perplexity"
-
-
-@dataclass(frozen=True)
-class EveryOther:
-    """Half of a corpus, held in memory.
-
-    Args:
-        name: of the corpus.
-        examples: every other one.
-    """
-
-    name: str
-    examples: tuple[Example, ...]
-
-    @classmethod
-    def of(cls, corpus: Corpus, first: int) -> EveryOther:
-        """Every other example of a corpus, from the first (0) or the second (1) on.
-
-        Raises:
-            CorpusError: if there is none.
-        """
-        examples = tuple(example for number, example in enumerate(corpus) if number % 2 == first)
-        if not examples:
-            raise CorpusError(
-                f"{corpus.name} has a single sentence: --rescale fits on one half and measures on the other.",
-                "Give more text with --corpus.",
-            )
-        return cls(corpus.name, examples)
-
-    def __iter__(self) -> Iterator[Example]:
-        return iter(self.examples)
 
 
 @dataclass(frozen=True)
