@@ -300,11 +300,13 @@ class Controlled(DerivedMask):
             layer and head that the source tells apart; all others where there are fewer, as none in a sentence of one
             token. Whether they should be symmetric the paper leaves open: they are not.
         seed: of the draw.
+        causal: whether only positions up to each query's own are drawn, as a decoder sees no others.
     """
 
     source: MaskSource
     drop: str = "diagonal"
     seed: int = 0
+    causal: bool = False
 
     @property
     def name(self) -> str:
@@ -323,7 +325,7 @@ class Controlled(DerivedMask):
         if self.drop == "diagonal":
             return off_diagonal
         generator = torch.Generator().manual_seed(self.seed * 100_003 + length)
-        free = off_diagonal.flatten(2)  # (layers or 1, heads or 1, length²)
+        free = (off_diagonal.tril() if self.causal else off_diagonal).flatten(2)  # (layers or 1, heads or 1, length²)
         draws = torch.rand(free.shape, generator=generator).masked_fill(~free, 2.0)
         # The positions with the smallest numbers are dropped; those that are not free come last.
         rank = draws.argsort(dim=2, stable=True).argsort(dim=2, stable=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from headlens.attention.model_normalizer import attention_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
-from headlens.attention_masks.attention_mask import AnyMaskSource, TextMaskSource
+from headlens.attention_masks.attention_mask import AnyMaskSource, Controlled, TextMaskSource
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
 from headlens.interventions.removed_layers import check_layers
@@ -40,9 +41,12 @@ class MaskEdit(Edit):
     def __init__(
         self, source: AnyMaskSource, layers: Collection[int] | None = None, stack: Stack | None = None
     ) -> None:
-        self.source = source
         self.layers = None if layers is None else frozenset(layers)
         self.stack: Stack = stack or source.stack or "encoder"
+        # A control that masks what a decoder never sees would mask less than it is compared with.
+        if self.stack == "decoder" and isinstance(source, Controlled):
+            source = replace(source, causal=True)
+        self.source = source
         # The mask of one call, for the calls of other layers with the same layer and heads of the source, the same
         # tokens and the same mask of the model: both tensors are kept, so that no other can have their identities.
         self._cached: tuple[tuple[object, ...], tuple[Tensor, Tensor | None], Tensor] | None = None

@@ -88,6 +88,11 @@ def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None)
     return MaskEdit(source, numbers, stack)
 
 
+def is_causal_stack(model: PreTrainedModel) -> bool:
+    """Whether masks of a model are for a decoder, where a token sees only those up to itself, whatever the mask."""
+    return find_sites(model)[0].stack == "decoder"
+
+
 def stack_layers(
     model: PreTrainedModel, layers: str | None, stack: Stack | None = None, flag: str = "--layers"
 ) -> tuple[Stack, tuple[int, ...] | None]:

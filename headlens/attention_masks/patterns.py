@@ -100,6 +100,24 @@ class Union(Pattern, register=False):
 
 
 @dataclass(frozen=True)
+class Causal(Pattern, register=False):
+    """What is left of a pattern where a query sees only the keys up to its own."""
+
+    pattern: Pattern
+    name = "causal"
+
+    def __post_init__(self) -> None:
+        """Checks nothing: the pattern has checked its parameters."""
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where the pattern allows it and the key comes no later: (queries, n)."""
+        return self.pattern.allows(query, key) & (key <= query)
+
+    def __str__(self) -> str:
+        return str(self.pattern)
+
+
+@dataclass(frozen=True)
 class Strided(Pattern):
     """|i − j| ≤ l or i − j a multiple of l (Child et al. 2019, section 4.2, in both directions).
 
@@ -317,15 +335,22 @@ def cached_positions(pattern: Pattern, n: int) -> Allowed:
     return allowed
 
 
-def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
+def visible_positions(n: int, *, causal: bool) -> int:
+    """Returns how many of n × n positions a model sees without a mask: all, or those up to each query's own."""
+    return n * (n + 1) // 2 if causal else n * n
+
+
+def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True, causal: bool = False) -> int:
     """Counts the masked positions of n × n.
 
     Args:
         pattern: the pattern.
         n: tokens.
         diagonal: whether the diagonal is kept as the pattern has it; else it is masked.
+        causal: whether only positions up to each query's own count.
     """
-    return n * n - pattern.count(n) + (0 if diagonal else pattern.diagonal(n))
+    allowed = Causal(pattern).count(n) if causal else pattern.count(n)
+    return visible_positions(n, causal=causal) - allowed + (0 if diagonal else pattern.diagonal(n))
 
 
 def _blocks(n: int) -> Iterator[tuple[Positions, Positions]]:

@@ -319,9 +319,13 @@ class GraphCache:
         row_of_edge = np.repeat(np.arange(len(texts)), [len(t.edges) for t in texts])
         return _expanded(*(torch.from_numpy(a).to(ids.device) for a in (words, row_of_edge, edges)))
 
-    @property
-    def sparsity(self) -> float:
-        """Share of the n x n positions of a text that is masked, mean over texts."""
+    def sparsity(self, *, diagonal: bool = True, causal: bool = False) -> float:
+        """Share of the n x n positions of a text that is masked, mean over texts.
+
+        Args:
+            diagonal: whether tokens see themselves.
+            causal: whether only positions up to each query's own count; graphs have no direction.
+        """
         shares = []
         for text in self._texts.values():
             n, special, alone = len(text.words), int((text.words == SPECIAL).sum()), int((text.words == NO_WORD).sum())
@@ -329,13 +333,9 @@ class GraphCache:
             edges = 2 * int(pieces[text.edges].prod(axis=1).sum())
             # Rows and columns of special tokens, blocks of single words and of pairs of words, lone tokens.
             allowed = special * (2 * n - special) + int((pieces**2).sum()) + edges + alone
-            shares.append(1 - allowed / n**2)
+            allowed, visible = ((allowed + n) // 2, n * (n + 1) // 2) if causal else (allowed, n**2)
+            shares.append(1 - (allowed if diagonal else allowed - n) / visible)
         return float(np.mean(shares)) if shares else 0.0
-
-    @property
-    def diagonal(self) -> float:
-        """Share of positions on the diagonal, mean over texts."""
-        return float(np.mean([1 / len(text.words) for text in self._texts.values()])) if self._texts else 0.0
 
     @property
     def sha256(self) -> str:

@@ -26,7 +26,9 @@ _CONTROL = word(
     "control",
     "What becomes of the diagonal: `kept`; `dropped`, masked too; `random`, as many other positions masked instead.",
 )
-_SPARSITY = number("sparsity", "Share of the n × n positions that are masked.", _POSITIONS)
+_SPARSITY = number(
+    "sparsity", "Share of the n × n positions that are masked; in a decoder of those up to each query's own.", _POSITIONS
+)
 _SPARSITY_TEXTS = _SPARSITY.but(
     "Share of the positions of the texts that are masked, at their lengths: the mean over texts.",
     name="sparsity_texts",
@@ -59,6 +61,7 @@ SPARSITY = TableSchema(
             ),
         ),
         _PATTERN,
+        truth("causal", "Whether only positions up to each query's own count, as a decoder sees no others.", optional=True),
     ),
     ("mask", "layer", "head", "diagonal", "n"),
 )
@@ -68,7 +71,8 @@ MASK_TRAININGS = TableSchema(
     (
         *(_PATTERN, _LAYERS, _DIAGONAL.but(optional=True), *_DEGREES),
         _SPARSITY.but(
-            "Share of the n × n positions that are masked, in the layers that are; empty for graphs of texts."
+            "Share of the n × n positions that are masked, in the layers that are; in a decoder of those up to each "
+            "query's own; empty for graphs of texts."
         ),
         *(
             shared.TASK,

@@ -230,6 +230,16 @@ def test_random_drops_are_as_many_as_the_diagonal_and_elsewhere(mask: AttentionM
     assert torch.equal(found, Controlled(mask, "random", seed).block(length))
 
 
+@given(masks(), st.integers(1, 7), st.integers(0, 5))
+def test_random_drops_of_a_decoder_are_positions_that_it_sees(mask: AttentionMask, length: int, seed: int) -> None:
+    length = min(length, mask.length)
+    before, eye = mask.block(length), torch.eye(length, dtype=torch.bool)
+    gone = before & ~Controlled(mask, "random", seed, causal=True).block(length)
+    assert not gone.triu().any()
+    seen = before.tril(-1).sum(dim=(2, 3))
+    assert torch.equal(gone.sum(dim=(2, 3)), torch.minimum((before & eye).sum(dim=(2, 3)), seen))
+
+
 def test_controls_without_the_diagonal_and_other_seeds() -> None:
     full = PatternMask(Full())
     assert torch.equal(Controlled(full).block(5)[0, 0], ~torch.eye(5, dtype=torch.bool))

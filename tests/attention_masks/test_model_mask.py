@@ -98,6 +98,19 @@ def test_controls() -> None:
     assert mask_source(MaskOptions("star", drop_random=True, mask_seed=3)) == Controlled(star, "random", 3)
 
 
+@pytest.mark.parametrize("drop", ["diagonal", "random"])
+def test_a_control_of_a_decoder_takes_as_many_weights_as_the_diagonal(drop: str) -> None:
+    """Positions that a causal model never sees are none of them: eleven tokens lose ten weights, the first has one."""
+    model = zoo.ZOO["gpt2"].build("eager").eval()
+    ids = zoo.ids((11,), 0)
+    options = MaskOptions(no_diagonal=True) if drop == "diagonal" else MaskOptions(drop_random=True, mask_seed=2)
+    with under_mask(model, options, lambda _: None), torch.no_grad():
+        (weights, *_) = model(ids, attention_mask=zoo.real((11,)), output_attentions=True, use_cache=False).attentions
+    gone = (weights[0].tril() == 0).sum(dim=(1, 2)) - 11 * 10 // 2
+    lost = 10 if drop == "diagonal" else 11
+    assert (gone == lost).all()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

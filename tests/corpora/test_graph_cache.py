@@ -68,15 +68,20 @@ def test_a_file_holds_all_of_it(tmp_path_factory: pytest.TempPathFactory, sizes:
     assert read.sha256 == found.sha256
     assert all(t.ids in read for t in texts)
     assert (99,) not in read
-    assert read.sparsity == found.sparsity
+    assert read.sparsity() == found.sparsity()
 
 
 def test_sparsity_is_what_is_counted() -> None:
     sizes = [1, 4, 7, 0]
     found, _ = book(sizes)
-    shares = [1 - token_mask(graph(size, n), text(size, n)).mean() for n, size in enumerate(sizes)]
-    assert found.sparsity == pytest.approx(np.mean(shares))
-    assert GraphCache().sparsity == 0
+    masks = [token_mask(graph(size, n), text(size, n)) for n, size in enumerate(sizes)]
+    assert found.sparsity() == pytest.approx(np.mean([1 - mask.mean() for mask in masks]))
+    assert GraphCache().sparsity() == 0
+    for diagonal, below in ((True, 0), (False, -1)):
+        seen = [np.tril(mask, below).sum() / np.tri(len(mask)).sum() for mask in masks]
+        assert found.sparsity(diagonal=diagonal, causal=True) == pytest.approx(np.mean([1 - share for share in seen]))
+    without = [(mask & ~np.eye(len(mask), dtype=bool)).mean() for mask in masks]
+    assert found.sparsity(diagonal=False) == pytest.approx(np.mean([1 - share for share in without]))
 
 
 def test_the_order_of_texts_does_not_count() -> None:

@@ -53,7 +53,7 @@ def graphs(folder: Path) -> tuple[Path, Read]:
 
     def read() -> object:
         found = GraphCache.load(folder / "graphs.npz")
-        return (found.sparsity, found.rows(ids, ids > 0)) if texts[0].ids in found else None
+        return (found.sparsity(), found.rows(ids, ids > 0)) if texts[0].ids in found else None
 
     return folder / "graphs.npz", read
 

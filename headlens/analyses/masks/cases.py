@@ -6,7 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
@@ -159,10 +159,15 @@ class MaskCase:
         book = books[self.graph]
         return book if self.diagonal == "kept" else WithoutDiagonal(book)
 
-    def sparsity(self, n: int, learned: MaskSource | None = None) -> float:
+    def sparsity(self, n: int, learned: MaskSource | None = None, *, causal: bool = False) -> float:
         """Share of the n x n positions that are masked, in layers that are; of many heads the mean, of graphs NaN.
 
         Layers without attention, or that are not there, look nowhere: 1.
+
+        Args:
+            n: tokens.
+            learned: the mask that was learned.
+            causal: whether only positions up to each query's own count, as a decoder sees no others.
         """
         if self.graph is not None:
             return math.nan
@@ -171,12 +176,18 @@ class MaskCase:
         source = learned if isinstance(self.mask, LearnedInRun) else self.fixed
         if source is None:
             return 0.0
-        masked = ~source.block(n)
+        masked = ~(replace(source, causal=causal) if isinstance(source, Controlled) else source).block(n)
         layers = read_layers(self.layers, len(masked)) if len(masked) > 1 else None
-        return float((masked if layers is None else masked[list(layers)]).double().mean())
+        masked = masked if layers is None else masked[list(layers)]
+        return float((masked[..., masked.new_ones(n, n).tril()] if causal else masked).double().mean())
 
     def sparsity_of_texts(
-        self, lengths: Mapping[int, int], books: Mapping[str, GraphCache], learned: MaskSource | None = None
+        self,
+        lengths: Mapping[int, int],
+        books: Mapping[str, GraphCache],
+        learned: MaskSource | None = None,
+        *,
+        causal: bool = False,
     ) -> float:
         """The share over the texts of a run, as the mean over texts.
 
@@ -184,11 +195,11 @@ class MaskCase:
             lengths: how many texts there are of each number of tokens.
             books: their graphs, by words.
             learned: the mask that was learned.
+            causal: see `sparsity`.
         """
         if self.graph is not None:
-            book = books[self.graph]
-            return book.sparsity + (book.diagonal if self.diagonal == "dropped" else 0.0)
-        masked = (self.sparsity(n, learned) * count for n, count in lengths.items())
+            return books[self.graph].sparsity(diagonal=self.diagonal != "dropped", causal=causal)
+        masked = (self.sparsity(n, learned, causal=causal) * count for n, count in lengths.items())
         return sum(masked) / max(sum(lengths.values()), 1)
 
     def degrees(self) -> dict[str, float | None]:

@@ -15,8 +15,9 @@ from headlens.analyses.masks.options import FEW, PAPER, PAPER_LENGTH, MasksReque
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import PREDICTIONS, MaskStudy
 from headlens.attention_masks.attention_mask import FILE, PatternMask
+from headlens.attention_masks.model_mask import is_causal_stack
 from headlens.attention_masks.named_masks import FULL_ATTENTION, TextGraph, Zeroable, ZeroedScores, parse_named_mask
-from headlens.attention_masks.patterns import Pattern, count_masked
+from headlens.attention_masks.patterns import Pattern, count_masked, visible_positions
 from headlens.errors import OptionError, counted
 from headlens.learning.mask_learning import EARLIER_MASKS
 from headlens.learning.open_training_set import OpenedTraining, open_training_set, read_further
@@ -73,13 +74,13 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
     patterns = request.chosen()
     subject = "patterns" if request.study is None else request.study.model
     with open_run("masks", subject, request, reporter) as run:
-        tables = {"sparsity": sparsity_table(patterns, request.length)}
+        tables, causal = dict[str, pd.DataFrame](), False
         notes = [_PARAMETERS] if request.length == PAPER_LENGTH and patterns.keys() >= PAPER.keys() else []
         facts: dict[str, Any] = {}
         if request.study is not None:
-            trained, more_notes, facts = _trained(request, request.study, run)
-            tables |= trained
+            tables, more_notes, facts, causal = _trained(request, request.study, run)
             notes += more_notes + run.warnings
+        tables = {"sparsity": sparsity_table(patterns, request.length, causal=causal)} | tables
         if run.folder is not None:
             write_masks(run.folder, tables, notes, figures=request.figures)
             given = {text.strip() for text in request.pattern}
@@ -94,8 +95,8 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
 
 def _trained(
     request: MasksRequest, study: StudyRequest, run: Run
-) -> tuple[dict[str, pd.DataFrame], list[str], dict[str, Any]]:
-    """The tables of what was trained, what to know about them, and what run.json says of the model."""
+) -> tuple[dict[str, pd.DataFrame], list[str], dict[str, Any], bool]:
+    """The tables of what was trained, what to know about them, what run.json says of the model, if it is causal."""
     run.set_aside(*EARLIER_MASKS, f"{PREDICTIONS}/*")
     offline, data = study.model_options.offline, study.training_set.data
     further = read_further(study.also_on, data, offline=offline)
@@ -121,10 +122,10 @@ def _trained(
     updates = f"{counted(len(chosen), 'training run')}, each model evaluated under the mask that it was trained under."
     few = not study.thorough and {str(case.mask) for case in chosen} == {str(FULL_ATTENTION), *FEW}
     short = [_SHORT] * (few and not study.names_cases)
-    return tables, [*short, updates, *notes], facts
+    return tables, [*short, updates, *notes], facts, is_causal_stack(loaded.model)
 
 
-def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
+def sparsity_table(patterns: dict[str, Pattern], n: int, *, causal: bool = False) -> pd.DataFrame:
     """How sparse patterns are with and without the diagonal: sparsity.csv, two rows each.
 
     `layer` and `head` are empty, for patterns are the same in all. Counts are of the n × n positions; `paper_sparsity`
@@ -133,14 +134,17 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
     Args:
         patterns: by name.
         n: tokens.
+        causal: whether only positions up to each query's own count, as a decoder sees no others.
     """
+    visible = visible_positions(n, causal=causal)
     rows: list[tuple[object, ...]] = []
     for name, pattern in patterns.items():
-        printed = PAPER.get(name) if n == PAPER_LENGTH else None
+        printed = PAPER.get(name) if n == PAPER_LENGTH and not causal else None
         for diagonal in (True, False):
-            count = count_masked(pattern, n, diagonal=diagonal)
+            count = count_masked(pattern, n, diagonal=diagonal, causal=causal)
             paper = round(printed[not diagonal] / 100, 4) if printed else float("nan")
-            rows.append((name, None, None, diagonal, n, count / (n * n), count, n * n - count, paper, str(pattern)))
+            shares = count / visible, count, visible - count, paper
+            rows.append((name, None, None, diagonal, n, *shares, str(pattern), causal))
     return SPARSITY.frame(rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from headlens.analyses.masks.degree_figures import learned_degrees, learned_spans, quality_by_degrees, quality_of_draws
@@ -94,7 +95,9 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     titles = [_title(*labelled) for labelled in zip(by_name, names, strict=True)]
     lines = max(style.heading_lines(t, size) for t in titles)
     width = _LEFT + across * (size + _GAP)
-    title = "Fixed attention patterns (white: may attend, dark: masked)"
+    causal = "causal" in rows and bool(rows["causal"].astype(str).eq("True").any())
+    later = "; grey: later tokens, which a decoder never sees" if causal else ""
+    title = f"Fixed attention patterns (white: may attend, dark: masked{later})"
     columns = [(_LEFT + column * (size + _GAP)) / width for column in range(across)], size / width
     top = _TOP + style.further_lines(title, width)
     slots = (size + _LINE * lines + 0.12, 0.06, size)
@@ -104,7 +107,8 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
         style.dress(axes, *(word * labelled for word, labelled in labels.items()))
         n = int(pattern_rows["n"].iloc[0])
         allowed, edge = parse_pattern(str(pattern_rows["pattern"].iloc[0])).allowed(n), (-0.5, n - 0.5, n - 0.5, -0.5)
-        colours = ListedColormap([style.MASKED, "white"])
+        colours = ListedColormap([style.MASKED, "white"], bad=style.MISSING)
+        allowed = np.where(np.tri(n, dtype=bool), allowed, np.nan) if causal else allowed
         axes.imshow(allowed, cmap=colours, vmin=0, vmax=1, interpolation="nearest", extent=edge, aspect="auto")
         ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
         for labelled, set_ticks in zip(labels.values(), (axes.set_xticks, axes.set_yticks), strict=True):

@@ -255,6 +255,8 @@ class MaskStudy:
                 f"Graphs differ from text to text: sparsity is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
+        if texts.causal:
+            yield "Shares of masked positions are of those up to each query's own: later ones this model never sees."
         if any(case.layers is not None for case in planned):
             yield "Sparsity is the share of masked positions in the layers to which a mask applies."
         masks = [case.mask for case in planned]
@@ -380,7 +382,8 @@ class MaskStudy:
 
     def _shares(self, case: MaskCase, texts: StudyTexts, learned: MaskSource | None = None) -> list[float]:
         """Share of positions that a case masks, of n tokens and of the texts."""
-        return [case.sparsity(self.n, learned), case.sparsity_of_texts(texts.lengths, texts.books, learned)]
+        of_texts = case.sparsity_of_texts(texts.lengths, texts.books, learned, causal=texts.causal)
+        return [case.sparsity(self.n, learned, causal=texts.causal), of_texts]
 
     def _rows(self, case: MaskCase, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
         shares = dict(zip(SHARES, outcome.shares or self._shares(case, texts), strict=True))

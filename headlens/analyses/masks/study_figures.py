@@ -44,7 +44,7 @@ from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.statistics.intervals import mean_interval
 from headlens.tables.mask_tables import GRID
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares
-from headlens.tasks.task_options import CHOICES, LENGTH_TELLS, NO_UPPER_END, OF_A_HUNDRED, guess_text
+from headlens.tasks.task_options import CHOICES, LENGTH_TELLS, LOWER_IS_BETTER, NO_UPPER_END, OF_A_HUNDRED, guess_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -206,16 +206,14 @@ def chance_text(rows: pd.DataFrame) -> str:
     """
     if CHANCE not in rows:
         return ""
-    known = rows.dropna(subset=[CHANCE])
-    texts = [
-        (task, f"{range_text(float_column(group, CHANCE), '.3f')} ({escaped(str(metric))} of {escaped(str(task))})")
-        for (task, metric), group in known.groupby(["task", "metric"], sort=False)
-    ]
-    return " ".join(
-        f"{guess_text(among_candidates=chosen, length=length)} has {', '.join(each)}: the chance level."
-        for chosen, length in ((False, 0), (True, 0), (True, math.nan))
-        if (each := [text for task, text in texts if (task in CHOICES, task in LENGTH_TELLS) == (chosen, length != 0)])
-    )
+    guesses: dict[str, list[str]] = {}
+    for (task, metric), group in rows.dropna(subset=[CHANCE]).groupby(["task", "metric"], sort=False):
+        length = math.nan if task in LENGTH_TELLS else 0
+        guess = guess_text(among_candidates=task in CHOICES, length=length)
+        guess = "Predicting every token by its frequency" if metric in LOWER_IS_BETTER else guess
+        level = range_text(float_column(group, CHANCE), ".3f")
+        guesses.setdefault(guess, []).append(f"{level} ({escaped(str(metric))} of {escaped(str(task))})")
+    return " ".join(f"{guess} has {', '.join(levels)}: the chance level." for guess, levels in guesses.items())
 
 
 def _pattern_lines(rows: pd.DataFrame) -> list[str]:

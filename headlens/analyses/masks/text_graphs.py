@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from headlens.attention_masks.model_mask import is_causal_stack
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
 from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
@@ -38,10 +39,12 @@ class StudyTexts:
     Args:
         lengths: how many different texts there are of each number of tokens.
         books: their graphs.
+        causal: whether a token of them sees only those up to itself, whatever the mask.
     """
 
     lengths: Mapping[int, int]
     books: Books
+    causal: bool = False
 
     @property
     def count(self) -> int:
@@ -73,9 +76,9 @@ def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser:
     """
     options = {name: parse_graph(name) for name in sorted(graphs)}
     # Each text once, as in the books.
-    lengths = opened.training_set.text_lengths()
+    lengths, causal = opened.training_set.text_lengths(), is_causal_stack(opened.loaded.model)
     if not options:
-        return StudyTexts(lengths, {})
+        return StudyTexts(lengths, {}, causal)
     prepared = list(opened.training_set.prepared())
     if not prepared:
         raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
@@ -91,7 +94,7 @@ def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser:
             with atomic_path(place) as path:
                 books[name].save(path)
         run.processes.gather(None)
-    return StudyTexts(lengths, {name: GraphCache.load(place) for name, place in places.items()})
+    return StudyTexts(lengths, {name: GraphCache.load(place) for name, place in places.items()}, causal)
 
 
 def _write_trees(trees: Iterable[Sentence], path: Path) -> None:

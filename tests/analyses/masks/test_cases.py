@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
-from headlens.analyses.masks.cases import MaskCase, cases
+from headlens.analyses.masks.cases import Diagonal, MaskCase, cases
 from headlens.attention_masks.named_masks import FULL_ATTENTION, NamedMask, PatternName, Removal, parse_named_mask
+from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import OptionError
 
 STAR = PatternName("star")
@@ -115,6 +117,20 @@ def test_cases_have_files_of_their_own() -> None:
 )
 def test_sparsities(case: MaskCase, sparsity: float) -> None:
     assert case.sparsity(128) == pytest.approx(sparsity, abs=1e-12)
+
+
+@pytest.mark.parametrize("text", ["full", "star", "window:2", "bigbird", "strided"])
+@pytest.mark.parametrize("diagonal", ["kept", "dropped", "random"])
+def test_shares_of_a_decoder_are_of_what_it_sees(text: str, diagonal: Diagonal) -> None:
+    """Counted position by position below the diagonal; controls mask as many of those as the diagonal has."""
+    n = 12
+    case = MaskCase(*named(text), diagonal, seed=3)
+    allowed = np.tril(parse_pattern(text).allowed(n))
+    expected = 1 - (allowed.sum() - (diagonal != "kept") * np.trace(allowed)) / (n * (n + 1) / 2)
+    assert case.sparsity(n, causal=True) == pytest.approx(expected)
+    of_texts = case.sparsity_of_texts({n: 2, 1: 1}, {}, causal=True)
+    alone = {"kept": 0.0, "dropped": 1.0, "random": 0.0}[diagonal]
+    assert of_texts == pytest.approx((2 * expected + alone) / 3)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,22 @@ def test_white_is_where_a_query_may_look(texts: tuple[str, ...], n: int) -> None
     assert figure.axes[0].get_ylabel() == "query"
 
 
+@pytest.mark.parametrize("text", ["full", "star", "window:2"])
+def test_patterns_of_a_decoder_are_counted_and_drawn_below_the_diagonal(text: str) -> None:
+    n, pattern = 9, parse_pattern(text)
+    rows = sparsity_table({text: pattern}, n, causal=True)
+    seen = np.tril(pattern.allowed(n))
+    assert rows["allowed"].tolist() == [seen.sum(), seen.sum() - n]
+    assert rows["sparsity"].tolist() == pytest.approx([1 - allowed / 45 for allowed in rows["allowed"]])
+    assert rows["paper_sparsity"].isna().all()
+    figure = pattern_pictures(rows)
+    assert figure is not None
+    image = figure.axes[0].images[0].get_array()
+    assert np.array_equal(np.ma.getmaskarray(image), ~np.tri(n, dtype=bool))
+    assert np.array_equal(image.filled(0).astype(bool), seen)
+    assert "grey: later tokens" in figure.texts[0].get_text().replace("\n", " ")
+
+
 def test_titles_tell_both_sparsities() -> None:
     figure = pattern_pictures(table("star", n=128))
     assert figure is not None

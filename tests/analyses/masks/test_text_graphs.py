@@ -74,7 +74,7 @@ def test_every_row_has_the_graph_of_its_texts(wordpiece_tokenizer: PreTrainedTok
                 assert (found == token_mask(word_graph(words, options), encoded.source)).all()
     # as many edges in all of them
     assert len({len(book) for book in books.values()}) == 1
-    shares = [book.sparsity for book in books.values()]
+    shares = [book.sparsity() for book in books.values()]
     assert max(shares) - min(shares) < 0.02
 
 
