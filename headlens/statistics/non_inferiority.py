@@ -8,6 +8,7 @@ it. For a head, or a set of heads, only the first matters, since a model that do
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -152,6 +153,23 @@ def examples_to_decide(loss: float, deviation: float, margin: Margin) -> float:
     routes = [(z_margin, margin.size - loss), (z_loss, loss)]
     numbers = [(z * deviation / distance) ** 2 for z, distance in routes if distance > 0]
     return min(numbers) if numbers and deviation > 0 else math.nan
+
+
+@lru_cache(maxsize=64)
+def unchanged_to_decide(margin: Margin) -> float:
+    """How many examples decide if none of them changes: with fewer, a share that lost the margin may show no change.
+
+    Args:
+        margin: of a share, from 0 to 1, and how many tests are corrected for.
+    """
+    level = LEVEL / margin.tests
+    if not 0 < margin.size < 1 or level <= _LEFT_OUT:
+        return math.nan
+    # As many as have no loss with so small a probability, or more: the exact test also counts gains that make up for it.
+    fewest = math.ceil(math.log(level) / math.log1p(-margin.size))
+    return fewest + bisect_left(
+        range(fewest, 8 * fewest), True, key=lambda n: share_loss_p(0, 0, n, margin.size) <= level
+    )
 
 
 def about(number: float) -> float:

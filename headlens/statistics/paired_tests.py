@@ -21,6 +21,7 @@ from headlens.statistics.non_inferiority import (
     examples_to_decide,
     share_loss_p,
     t_beyond,
+    unchanged_to_decide,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -124,9 +125,11 @@ class Comparison:
         """`p_margin` and `n_to_decide` of a share of right examples."""
         if self._margin is None:
             return math.nan, math.nan
-        # One example more on either side: without any change the deviation would be 0.
+        # One example more on either side, as few changes vary more than they show.
         changed, loss = (gained + lost + 1) / (n + 1), (lost - gained) / n
         number = examples_to_decide(loss, math.sqrt(max(changed - loss**2, 0.0)), self._margin)
+        if not gained + lost:
+            number = unchanged_to_decide(self._margin)
         return share_loss_p(gained, lost, n, self._margin.size), about(max(number, n + 1))
 
     def _below_margin(self, records: Floats, replicates: Floats, delta: float) -> tuple[float, float]:

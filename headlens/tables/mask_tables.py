@@ -27,7 +27,9 @@ _CONTROL = word(
     "What becomes of the diagonal: `kept`; `dropped`, masked too; `random`, as many other positions masked instead.",
 )
 _SPARSITY = number(
-    "sparsity", "Share of the n × n positions that are masked; in a decoder of those up to each query's own.", _POSITIONS
+    "sparsity",
+    "Share of the n × n positions that are masked; in a decoder of those up to each query's own.",
+    _POSITIONS,
 )
 _SPARSITY_TEXTS = _SPARSITY.but(
     "Share of the positions of the texts that are masked, at their lengths: the mean over texts.",
@@ -61,7 +63,9 @@ SPARSITY = TableSchema(
             ),
         ),
         _PATTERN,
-        truth("causal", "Whether only positions up to each query's own count, as a decoder sees no others.", optional=True),
+        truth(
+            "causal", "Whether only positions up to each query's own count, as a decoder sees no others.", optional=True
+        ),
     ),
     ("mask", "layer", "head", "diagonal", "n"),
 )

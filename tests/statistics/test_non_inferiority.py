@@ -25,6 +25,7 @@ from headlens.statistics.non_inferiority import (
     bootstrap_loss_p,
     examples_to_decide,
     share_loss_p,
+    unchanged_to_decide,
     verdict,
     verdict_of_interval,
 )
@@ -143,6 +144,19 @@ def test_a_bootstrap_that_sees_no_change_decides_nothing() -> None:
     assert math.isnan(compare.of(changed).p_margin)
     changed[:FEW_CHANGES, 1] = 1 - gold[:FEW_CHANGES]
     assert compare.of(changed).p_margin == 1
+
+
+@pytest.mark.parametrize(("margin", "tests"), [(0.01, 1), (0.01, 60), (0.05, 3), (0.2, 144)])
+def test_so_many_examples_decide_if_none_changes(margin: float, tests: int) -> None:
+    """With as many the exact test is significant, with one less it is not; 299 for one test at a margin of .01."""
+    number = unchanged_to_decide(Margin(margin, tests=tests))
+    assert share_loss_p(0, 0, int(number), margin) <= LEVEL / tests < share_loss_p(0, 0, int(number) - 1, margin)
+    records = np.ones((50, 1))
+    compare = Comparison(
+        records, share, Draws.of([f"{i}" for i in range(50)], 20), lambda r: r[:, 0], Margin(margin, tests=tests)
+    )
+    assert compare.of(records).n_to_decide == about(max(number, 51))
+    assert (margin, tests) != (0.01, 1) or number == 299
 
 
 def test_a_loss_that_grows_is_worse() -> None:
