@@ -165,11 +165,10 @@ def unchanged_to_decide(margin: Margin) -> float:
     level = LEVEL / margin.tests
     if not 0 < margin.size < 1 or level <= _LEFT_OUT:
         return math.nan
-    # As many as have no loss with so small a probability, or more: the exact test also counts gains that make up for it.
+    # As many as have no loss with so small a probability, or more: the exact test counts gains beside losses.
     fewest = math.ceil(math.log(level) / math.log1p(-margin.size))
-    return fewest + bisect_left(
-        range(fewest, 8 * fewest), True, key=lambda n: share_loss_p(0, 0, n, margin.size) <= level
-    )
+    numbers = range(fewest, 8 * fewest)
+    return fewest + bisect_left(numbers, -level, key=lambda n: -share_loss_p(0, 0, n, margin.size))
 
 
 def about(number: float) -> float:

@@ -275,10 +275,14 @@ def is_grid(masks: pd.DataFrame) -> bool:
     return len(known) >= _LEAST and len(known) == math.prod(known.nunique())
 
 
-def quality_figure(table: pd.DataFrame) -> Figure | None:
+def quality_figure(table: pd.DataFrame, unmasked: pd.DataFrame | None = None) -> Figure | None:
     """Draws the metric over the share of masked positions, from `means` or rows like them.
 
     Graphs, which mask alike, are left to `quality_by_layers`, learned degrees to `quality_by_degrees`.
+
+    Args:
+        table: what is drawn.
+        unmasked: models without a mask, task by task, of which the title says where they guess; None for those drawn.
     """
     # What is made for the texts of a run has a sparsity at other lengths that says nothing.
     table = within_bounds(table[~of_kind(table["pattern"], TextGraph, LearnedInRun, zeroed=True)])
@@ -287,7 +291,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     blocks = list(table.groupby(BLOCK, sort=False))
     across = 1 if style.in_column() else min(2, len(blocks))
     title, width = (
-        titled("Quality under masks", table, without_mask(table)),
+        titled("Quality under masks", table, without_mask(table) if unmasked is None else unmasked),
         min(style.page_width(), style.FULL_WIDTH * across / 2),
     )
     curves = [curve for _, rows in blocks for curve in mask_curves(rows)]
@@ -353,10 +357,10 @@ def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chanc
     level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
     title = f"{with_model(title, rows)}\n({intervals_text(rows)}{of_seeds}{chance})"
-    return "\n".join([title, *_one_answer_lines(unmasked)])
+    return "\n".join([title, *one_answer_lines(unmasked)])
 
 
-def _one_answer_lines(unmasked: pd.DataFrame) -> list[str]:
+def one_answer_lines(unmasked: pd.DataFrame) -> list[str]:
     """Which models without a mask give (nearly) one answer or only guess, with their tasks where there are several.
 
     Args:

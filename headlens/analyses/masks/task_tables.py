@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.masks.study_figures import (
+    CHANCE,
     CONTROLS,
     FULL,
     LESS,
@@ -16,6 +17,8 @@ from headlens.analyses.masks.study_figures import (
     chance_text,
     delta,
     has_delta,
+    means,
+    one_answer_lines,
     one_of,
     quality_by_pattern,
     quality_figure,
@@ -249,11 +252,12 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
     return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
 
 
-def average_by_pattern(table: pd.DataFrame) -> Figure | None:
+def average_by_pattern(table: pd.DataFrame, unmasked: pd.DataFrame) -> Figure | None:
     """The average over tasks by the share of masked positions, as `quality_by_pattern` shows one task.
 
     Args:
         table: see `over_tasks`.
+        unmasked: the models without a mask, task by task, see `headlens.analyses.masks.study_figures.means`.
 
     Returns:
         The figure, or None where nothing has an average.
@@ -263,7 +267,9 @@ def average_by_pattern(table: pd.DataFrame) -> Figure | None:
     average = known.rename(columns={"average": VALUES[0]}).assign(
         metric="average", task=f"{len(tasks_of(table))} tasks" if one_set else "the tasks of each model"
     )
-    return quality_figure(average) if len(average) else None
+    # The average of guesses is known where that of every task is.
+    guesses = unmasked.groupby("model")[CHANCE].mean().where(unmasked[CHANCE].notna().groupby(unmasked["model"]).all())
+    return quality_figure(average.assign(**{CHANCE: average["model"].map(guesses)}), unmasked) if len(average) else None
 
 
 def overview_of_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -298,6 +304,8 @@ def together(runs: Sequence[RecordedRun]) -> Together:
     if table.empty:
         return
     yield "over_tasks", table
-    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [chance_text(trained), *left_out(runs)])
-    yield "average", average_by_pattern(table)
+    unmasked = without_mask(means(trained))
+    after = [chance_text(trained), *(f"{line[0].upper()}{line[1:]}." for line in one_answer_lines(unmasked))]
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [*after, *left_out(runs)])
+    yield "average", average_by_pattern(table, unmasked)
     yield "diagonal_over_tasks", worth_of_diagonal(trained)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from headlens.analyses.masks.report import REPORT
-from headlens.analyses.masks.study_figures import chance_text
+from headlens.analyses.masks.study_figures import chance_text, means, without_mask
 from headlens.analyses.masks.task_tables import (
     average_by_pattern,
     main_metrics,
@@ -194,7 +194,8 @@ def test_what_guessing_gives_is_told() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     runs[0].tables["masks"]["chance"] = 0.55
     (told,) = (made for name, made in REPORT.together(runs) if isinstance(made, str))
-    assert told.endswith("\n\nAlways giving the most frequent answer has 0.550 (accuracy of sst2): the chance level.\n")
+    chance = "Always giving the most frequent answer has 0.550 (accuracy of sst2): the chance level."
+    assert told.endswith(f"\n\n{chance}\n\nNo mask: not shown to be better than guessing (sst2).\n")
 
 
 def test_markdown_names_what_is_masked() -> None:
@@ -236,11 +237,30 @@ def test_runs_whose_folders_are_called_alike_are_both_told() -> None:
     assert len(table.rows) == 2 * len(CASES)
 
 
+def test_an_average_of_models_that_guess_says_so() -> None:
+    """Both tasks at their chance level, one with one answer to everything: no loss under masks means nothing."""
+    runs = [run("sst2", 0.5), run("paraphrase", 0.3)]
+    for number, (done, chance) in enumerate(zip(runs, (0.52, 0.5), strict=True)):
+        done.tables["masks"] = done.tables["masks"].assign(
+            chance=chance, n=60, value=chance, answer_share=[0.6, 1.0][number], same_answer=bool(number)
+        )
+    (text,) = (made for name, made in REPORT.together(runs) if name == "over_tasks" and isinstance(made, str))
+    assert "No mask: the same answer to all examples" in text
+    assert "paraphrase" in text.partition("No mask: the same answer to all")[2]
+    figure = average_by_pattern(over_tasks(runs), without_mask(means(main_metrics(runs))))
+    assert figure is not None
+    title = figure.texts[0].get_text().replace("\n", " ")
+    assert "no mask: the same answer to all examples (paraphrase)" in title
+    (chance,) = (line for line in figure.axes[0].lines if "chance" in str(line.get_label()))
+    assert np.asarray(chance.get_ydata()) == pytest.approx(0.51)
+
+
 def test_figure_and_page() -> None:
     runs = [run("sst2", 0.5), run("rte", 0.3)]
     made = dict.fromkeys(name for name, _ in REPORT.together(runs))
     assert list(made) == ["together", "over_tasks", "average", "diagonal_over_tasks"]
-    figure = average_by_pattern(over_tasks(runs))
+    unmasked = without_mask(means(main_metrics(runs)))
+    figure = average_by_pattern(over_tasks(runs), unmasked)
     assert figure is not None
     (axes,) = figure.axes
     assert axes.get_ylabel() == "average on 2 tasks"
