@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from headlens.errors import counted
 from headlens.plots.cell_drawing import Ends, Scale, fitting_size, mark_cells, write
 from headlens.plots.head_grid import (
     Grid,
@@ -127,7 +128,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
         warning = cells.warning if cells.warned(rows).any() else ""
         hatch = cells.hatch if cells.hatched(rows).any() else ""
-        remarks = (warning, unit, cells.remark, numbers, cells.dot, cells.ring, hatch)
+        remarks = (warning, _beyond(values, scale), unit, cells.remark, numbers, cells.dot, cells.ring, hatch)
         return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
@@ -155,6 +156,16 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         if len(warned):
             axes.scatter(np.zeros(len(warned)), warned + 0.5, s=14, marker=">", color=LOSS, clip_on=False, zorder=4)
     return sheet.figure
+
+
+def _beyond(values: Grid, scale: Scale) -> str:
+    """How many numbers the ends of a scale stand for that lie beyond them, and how far; empty for none."""
+    # NaN is neither.
+    outside = values[(values < scale.low) | (values > scale.high)]
+    if not outside.size:
+        return ""
+    farthest = f"{outside[np.argmax(np.abs(outside))]:.2g}".replace("-", "−")
+    return f"Beyond the ends of the scale: {counted(outside.size, 'head')}, up to {farthest}."
 
 
 def _say_unit(sheet: Sheet, power: int) -> None:

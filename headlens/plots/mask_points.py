@@ -89,7 +89,7 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     for number, curve in enumerate(curves):
         _draw_curve(axes, curve, number)
     most = single[single["control"] == "kept"].groupby("share").size().max() if len(single) else 0
-    axes.margins(x=0.12, y=0.1 + 0.07 * max(0, most - 1))  # room for the names
+    axes.margins(x=0.12, y=0.1 + 0.07 * (most if most > 1 else 0))  # room for the names
 
 
 def _parts(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[MaskCurve]]:
@@ -142,8 +142,10 @@ def name_masks(axes: Axes, rows: pd.DataFrame) -> None:
         relative = (share - left) / (right - left) if right > left else 0.5
         side = "left" if relative < _EDGE else "right" if relative > 1 - _EDGE else "center"
         alike = [", ".join(same["name"]) for _, same in group.groupby(group["value"].round(9), sort=False)]
+        # Names above one another are of points above one another, which look as if the names were of the upper one.
+        named = alike if len(alike) < 2 else ["from the top:", *alike]
         text = axes.annotate(
-            "\n".join(alike), (share, top), (0, _GAP), textcoords="offset points", ha=side, va="bottom", bbox=ground,
+            "\n".join(named), (share, top), (0, _GAP), textcoords="offset points", ha=side, va="bottom", bbox=ground,
             arrowprops=leader,
         )  # fmt: skip
         text.set(fontsize=TICK_SIZE - 1, color=INK)

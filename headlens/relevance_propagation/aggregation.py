@@ -20,6 +20,7 @@ from headlens.heads import HeadTable
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.relevance_propagation.logit_attribution_rule import HEADS
 from headlens.relevance_propagation.relevance_session import HeadRelevance
+from headlens.relevance_propagation.shares import EVEN
 from headlens.statistics.bootstrap import FEWEST, Draws, bias_corrected_interval, percentile_interval
 from headlens.statistics.weighted_means import ratio, spearman_by_row
 from headlens.tables.relevance_tables import CORRELATIONS, RELEVANCE
@@ -117,7 +118,8 @@ class RelevanceSums:
         magnitudes, with `signed_low`, `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples
         left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,
         `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads;
-        `same_output`, whether all outputs of the model are the same; `remainder`, with `remainder_low` and
+        `same_output`, whether all outputs of the model are the same; `even_output`, whether it finds all answers
+        (nearly) equally probable; `remainder`, with `remainder_low` and
         `remainder_high`, for a rule by which heads give a part of the target: the mean of what none of them gives.
 
         Raises:
@@ -132,7 +134,8 @@ class RelevanceSums:
         no_examples = dict.fromkeys(("n", "cancelled", "negative"), 0)
         rows = pd.concat([found.get(s, pd.DataFrame(no_examples, index=range(s.n_heads))) for s in self.sites])
         remainder = self._remainder([sums[str(s)] for s in present])
-        rows = rows.assign(rule=rule, target=target, same_output=self.identical > 0, **remainder)
+        outputs = {"same_output": self.identical > 0, "even_output": self.evenness >= EVEN}
+        rows = rows.assign(rule=rule, target=target, **outputs, **remainder)
         heads = [h for s in self.sites for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in RELEVANCE.names[4:]})
 

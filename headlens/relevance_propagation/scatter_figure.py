@@ -74,8 +74,7 @@ def confidence_against_relevance(heads: pd.DataFrame, relevance: pd.DataFrame | 
     even = Line2D([], [], **_DASHED, label="equal share")
     low, high = span(np.concatenate([y for _, y in pairs]))
     handles = [*legend_handles({name for panel_names in names for name in panel_names}), even]
-    if any(((y < low) | (y > high)).any() for _, y in pairs):
-        handles.append(Line2D([], [], ls="", marker="^", mfc="white", mec=INK, label="beyond the axis"))
+    handles += _beyond([y for _, y in pairs], (low, high))
     titles = [
         f"{part.name}\n{_correlation(*pair, part.rows['layer'])}" for part, pair in zip(pieces, pairs, strict=True)
     ]
@@ -130,8 +129,9 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     lines = list(dict.fromkeys(name for name, _ in by_panel))
     places = [(lines.index(name), others.index(other)) for name, other in by_panel]
     titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in by_panel.items()]
-    same = Line2D([], [], **_DASHED, label="same share under both rules")
-    figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), [same])
+    handles = [Line2D([], [], **_DASHED, label="same share under both rules")]
+    handles += next((known for x, y, _ in by_panel.values() for s in (x, y) if (known := _beyond([s], span(s)))), [])
+    figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), handles)
     for axes, ((_, other), (x, y, _)) in zip(panels, by_panel.items(), strict=True):
         share = "magnitude of the share" if {rule, other} & UNSIGNED_RULES else "share"
         words = [f"{share} under rule {name}" for name in (rule, other)]
@@ -140,6 +140,15 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
         axes.axline((0, 0), slope=1, **_DASHED)
         _points(axes, x, y, [style.BLUE] * len(x))
     return figure
+
+
+def _beyond(shares: Sequence[Grid], axis: tuple[float, float]) -> list[Line2D]:
+    """What stands in the legend for shares beyond the ends of an axis; nothing where there are none."""
+    from matplotlib.lines import Line2D
+
+    low, high = axis
+    outside = any(((share < low) | (share > high)).any() for share in shares)
+    return [Line2D([], [], ls="", marker="^", mfc="white", mec=INK, label="beyond the axis")] * outside
 
 
 def _known(first: Grid, second: Grid) -> Marks:

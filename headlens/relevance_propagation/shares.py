@@ -53,13 +53,14 @@ def described(rows: pd.DataFrame) -> str:
 
 
 def figure_title(words: str, rows: pd.DataFrame) -> str:
-    """The title of a figure: words, rule and target, and of which models all outputs are the same."""
+    """The title of a figure: words, rule and target, and which models have one output or predict nothing."""
     title = f"{words} ({described(rows)})"
-    constant = rows[rows["same_output"].astype(str) == "True"] if "same_output" in rows else rows.iloc[:0]
-    if constant.empty:
-        return title
-    models = ", ".join(map(str, constant["model"].unique())) if "model" in constant else ""
-    return f"{title}\n{models or 'model'}: the same output for every example"
+    said = {"same_output": "the same output for every example", "even_output": "predicts nothing here"}
+    for column, what in said.items():
+        told = rows[rows[column].astype(str) == "True"] if column in rows else rows.iloc[:0]
+        models = ", ".join(map(str, told["model"].unique())) if "model" in told else ""
+        title += f"\n{models or 'model'}: {what}" if len(told) else ""
+    return title
 
 
 def warned_title(words: str, relevance: pd.DataFrame | None) -> str:

@@ -96,13 +96,15 @@ def disattenuated_correlations(first: Floats, second: Floats) -> Floats:
     """Correlations of methods as they would be on endless examples, (methods, methods) (Spearman 1904).
 
     Those of one method on one half with the other on the other half, whose errors have nothing to do with each other,
-    over the geometric mean of both reliabilities; NaN where one of these is not above 0. May be above 1.
+    over the geometric mean of both reliabilities; NaN where one of these is not above 0 in at least 97.5 % of the
+    divisions, since what is divided by nearly nothing says nothing. May be above 1.
 
     Args:
         first: ranks on the first halves, (splits, methods, items).
         second: on the second ones.
     """
     correlations = between_halves(first, second)
-    own = np.diag(correlations)
+    of_division = np.einsum("smi,smi->sm", unit_ranks(first), unit_ranks(second))
+    own = np.where(np.quantile(of_division, 0.025, axis=0) > 0, np.diag(correlations), np.nan)
     norm = np.sqrt(np.outer(own, own).clip(min=0)) * np.where(np.minimum.outer(own, own) > 0, 1.0, np.nan)
     return np.where(norm > 0, correlations / np.where(norm > 0, norm, 1.0), np.nan)

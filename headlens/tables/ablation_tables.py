@@ -161,7 +161,7 @@ AGREEMENT_OF_RANKINGS = TableSchema(
             "corrected",
             "The correlation as it would be on endless examples (Spearman 1904): that of one strategy on one half of "
             "the examples with the other on the other half, over the root of the product of both reliabilities; may be "
-            "above 1.",
+            "above 1, and is empty where one of these is hardly above 0.",
             optional=True,
         ),
     ),

@@ -45,6 +45,9 @@ RELEVANCE = TableSchema(
                 _OUTPUT,
             ),
             *interval("`remainder`", ("remainder_low", "remainder_high"), _OUTPUT),
+            truth(
+                "even_output", "Whether the model finds all answers (nearly) equally probable, and so predicts nothing."
+            ),
         ),
     ),
     (*HEAD_IDENTITY, "rule"),

@@ -125,6 +125,13 @@ def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:
     assert -low == high <= 0.41
     assert words(axes)[0, 3].startswith("5e+03\n")
     assert words(axes)[0, 4].startswith("−70\n")
+    assert figure is not None
+    assert (
+        figure.texts[1].get_text().replace("\n", " ").startswith("Beyond the ends of the scale: 2 heads, up to 5e+03. ")
+    )
+    usual = relevance_map(make_relevance())
+    assert usual is not None
+    assert "Beyond the ends" not in usual.texts[1].get_text()
 
 
 def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None:
@@ -135,7 +142,7 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     assert figure is not None
     assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, magnitudes, target class)"
     note = figure.texts[1].get_text().replace("\n", " ")
-    assert note.startswith("Magnitudes: this rule does not tell which heads work against the target. Shares compare")
+    assert "Magnitudes: this rule does not tell which heads work against the target. Shares compare" in note
     assert note.endswith("need not be symmetric.")
 
 

@@ -175,6 +175,8 @@ def test_outliers_of_either_rule_stand_at_the_edge(make_relevance: Make) -> None
     assert max(map(abs, (left, right, low, high))) < 1
     assert all(left < x < right and low < y < high for x, y in offsets(axes))
     assert len(offsets(axes)) == 72
+    words = ["same share under both rules", "beyond the axis"]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == words
 
 
 def test_one_rule_has_nothing_to_agree_with(make_relevance: Make) -> None:

@@ -133,6 +133,8 @@ def test_titles_warn_of_what_shares_do_not_show() -> None:
         "Roles (rule epsilon, target class)\nm: the same output for every example\n"
         "shares of layers that work against the target: 0"
     )
+    even = warned_title("Roles", rows.assign(rule="taylor", same_output=False, even_output=True))
+    assert even == "Roles (rule taylor, magnitudes, target class)\nm: predicts nothing here"
     without = warned_title("Roles", rows.assign(rule="taylor", same_output=False))
     assert without == "Roles (rule taylor, magnitudes, target class)"
     assert warned_title("Roles", None) == warned_title("Roles", rows.iloc[:0]) == "Roles"

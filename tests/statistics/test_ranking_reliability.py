@@ -94,5 +94,5 @@ def test_noise_alone_has_no_reliability_and_no_corrected_correlation() -> None:
     shares = variance_shares(first, second)
     assert shares.examples > 0.9
     assert sum(shares) == pytest.approx(1)
-    own = np.diag(between_halves(first, second))
-    assert np.isnan(np.diag(disattenuated_correlations(first, second))).tolist() == (own <= 0).tolist()
+    assert (np.diag(between_halves(first, second)) > 0).any(), "by chance above 0, and nothing to divide by"
+    assert np.isnan(disattenuated_correlations(first, second)).all()

@@ -10,7 +10,7 @@ import pandas as pd
 
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, Figures
-from headlens.pages.formatting import shown_of
+from headlens.pages.formatting import compared_texts, number_text, shown_of
 from headlens.pages.head_cards import HeadSeries, HeadWords
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
@@ -18,12 +18,15 @@ from headlens.plots.cell_drawing import Scale, fitting_size, write
 from headlens.plots.head_grid import Panel, each, float_column, has_numbers, head_grid_figure, head_name
 from headlens.plots.heatmaps import Cells, interval_map
 from headlens.runs.reading import RecordedRun, labelled_records
+from headlens.statistics.non_inferiority import LEVEL
 from headlens.tables.circuit_tables import COMPOSITION, COMPOSITION_KINDS, HEAD_CIRCUITS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KEYS = ["model", "stack", "layer", "head"]
+_PASS = 1 / 40  # of heads with random weights, that have as high a score of copying
+_LITTLE = 0.1  # of what random directions give: less than that above it is no composition to speak of
 _BEST, _ABREAST, _SMALL = 10, 3, 4.5  # rows of a table, panels in a row, points of numbers in cells
 _WITHIN = "Pale: no farther from 0 than 95 % of heads with random weights."
 
@@ -130,23 +133,47 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     for (model, _), rows in known.groupby(["model", "stack"], sort=False):
         best = _largest(rows, "copying", 1).iloc[0]
         copying = int((float_column(rows, "copying") > float_column(rows, "copying_random")).sum())
-        words = "heads copies by its weights" if copying == 1 else "heads copy by their weights"
-        sentences.append(
-            f"{model}: {copying} of {len(rows)} {words} (score above {best['copying_random']:.2f}, as that of one in "
-            "forty heads with random weights). The largest score is that of "
-            f"{head_name(best)}, {best['copying']:.2f}; it raises the logit of the token itself most for "
-            f"{best['copying_top']:.0%} of frequent tokens."
-        )
+        sentences.append(f"{model}: {_copying_text(copying, len(rows), best)}")
     pairs = tables.get(COMPOSITION.name, pd.DataFrame(columns=COMPOSITION.names))
     for (model, *_), rows in pairs.groupby(["model"], sort=False):
         best = _largest(rows, "composition", 1).iloc[0]
         what: str = COMPOSITION_KINDS[str(best["kind"])]
         value, random = float(best["composition"]), float(best["random"])
+        of_random = f"{random:.2f} of random directions"
+        above = f"{value:.2f} above {of_random}"
+        if value < _LITTLE * random:
+            above = f"hardly more than by chance, {number_text(value)} above {of_random}"
         sentences.append(
             f"{model!s}: of all pairs of heads, the {what} of {head_name(best)} read most of what another head writes, "
-            f"{_other(best)}: {value:.2f} above {random:.2f} of random directions."
+            f"{_other(best)}: {above}."
         )
     return sentences
+
+
+def _copying_text(copying: int, heads: int, best: pd.Series[Any]) -> str:
+    """How many heads of a stack copy by their weights, if that is more than chance gives, and which one most.
+
+    Args:
+        copying: how many heads have a score above that of all but one in forty heads with random weights.
+        heads: how many there are.
+        best: the row of the one with the largest score.
+    """
+    from scipy import stats
+
+    scores = [float(best["copying"]), float(best["copying_random"])]
+    value, random = (f"{score:.2f}" for score in scores)
+    value, random = compared_texts(*scores) if value == random else (value, random)
+    above = f"above {random}, as that of one in forty heads with random weights"
+    if stats.binom.sf(copying - 1, heads, _PASS) >= LEVEL:
+        verb = "has a score of copying" if copying == 1 else "have scores of copying"
+        text = f"{copying or 'none'} of {heads} heads {verb} {above}, which is no more than chance gives."
+    else:
+        verb = "copies by its" if copying == 1 else "copy by their"
+        text = f"{copying} of {heads} heads {verb} weights (score {above})."
+    return (
+        f"{text} The largest score is that of {head_name(best)}, {value}; it raises the logit of the token itself most "
+        f"for {best['copying_top']:.0%} of frequent tokens."
+    )
 
 
 def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

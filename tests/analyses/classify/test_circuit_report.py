@@ -79,6 +79,20 @@ def test_sentences_name_the_head_that_copies_most_and_the_pair_that_composes_mos
     assert circuit_sentences({}) == []
 
 
+@pytest.mark.parametrize(("scores", "count"), [((0.103, 0.0, 0.05, 0.03), "1 of 4"), ((0.05, -0.2), "none of 2")])
+def test_as_many_heads_as_by_chance_copy_nothing(scores: tuple[float, ...], count: str) -> None:
+    (told,) = circuit_sentences({"circuits": circuits(scores=scores)})
+    assert told.startswith(f"m: {count} heads ha")
+    assert "which is no more than chance gives. The largest score is that of decoder.0.0" in told
+    assert "copies by" not in told
+    assert ("above 0.1000" in told) == (scores[0] == 0.103), "scores that look alike have more digits"
+
+
+def test_a_pair_that_composes_no_more_than_by_chance_is_no_composition() -> None:
+    (told,) = circuit_sentences({"composition": pairs().assign(composition=[0.0011, -0.3, -0.2])})
+    assert told.endswith("decoder.0.1: hardly more than by chance, 0.001 above 0.12 of random directions.")
+
+
 def test_tables_have_the_highest_first_model_by_model() -> None:
     both = pd.concat([circuits(), circuits("other", (0.1, 0.2))], ignore_index=True)
     records = copying_records(both, 2)

@@ -155,7 +155,7 @@ def test_masks_of_one_share_have_their_names_above_each_other() -> None:
     both = [masks(1), star.assign(layers="last:3", value=star["value"] + 0.05)]
     figure = quality_by_pattern(pd.concat(both, ignore_index=True))
     assert figure is not None
-    assert [text.get_text() for text in figure.axes[0].texts] == ["star last:3\nstar"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["from the top:\nstar last:3\nstar"]
 
 
 def test_without_patterns_there_is_no_figure() -> None:
@@ -251,8 +251,8 @@ def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
 @pytest.mark.parametrize(
     ("shares", "groups"),
     [
-        ((0.395, 0.401, 0.7), ["a-mask-of-a-long-name\nanother-of-a-long-name", "star"]),
-        ((0.395, 0.45, 0.7), ["a-mask-of-a-long-name\nanother-of-a-long-name", "star"]),
+        ((0.395, 0.401, 0.7), ["from the top:\na-mask-of-a-long-name\nanother-of-a-long-name", "star"]),
+        ((0.395, 0.45, 0.7), ["from the top:\na-mask-of-a-long-name\nanother-of-a-long-name", "star"]),
         ((0.3, 0.5, 0.7), ["a-mask-of-a-long-name", "another-of-a-long-name", "star"]),
         ((0.1, 0.25, 0.7), ["a-mask-of-a-long-name", "another-of-a-long-name", "star"]),
     ],

@@ -218,7 +218,9 @@ def test_runs_on_one_task_are_drawn_together() -> None:
     assert name == "together"
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.texts] == ["window:3\nstar"], "in the order of what they achieve"
+    assert [text.get_text() for text in axes.texts] == ["from the top:\nwindow:3\nstar"], (
+        "in the order of what they achieve"
+    )
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [pytest.approx(0.52)]
 
 
