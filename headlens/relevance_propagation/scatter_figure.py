@@ -130,7 +130,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     places = [(lines.index(name), others.index(other)) for name, other in by_panel]
     titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in by_panel.items()]
     handles = [Line2D([], [], **_DASHED, label="same share under both rules")]
-    handles += next((known for x, y, _ in by_panel.values() for s in (x, y) if (known := _beyond([s], span(s)))), [])
+    handles += next((legend for x, y, _ in by_panel.values() for s in (x, y) if (legend := _beyond([s], span(s)))), [])
     figure, panels = _panels(places, titles, figure_title("Shares of the layer's relevance by rule", rows), handles)
     for axes, ((_, other), (x, y, _)) in zip(panels, by_panel.items(), strict=True):
         share = "magnitude of the share" if {rule, other} & UNSIGNED_RULES else "share"
