@@ -18,12 +18,12 @@ _BESIDE = 1e-12
 def mean_interval(values: npt.ArrayLike) -> tuple[float, float, float]:
     """The mean of independent numbers, one for each seed or head, and its 95 % interval by Student's t.
 
-    The ends are NaN for a single number, and where all are the same: what does not vary tells nothing of how much
-    others would.
+    The ends are NaN for a single number, and where all are the same but for rounding: what does not vary tells nothing
+    of how much others would.
     """
     numbers = np.asarray(values, np.float64)
     mean = float(numbers.mean())
-    if len(numbers) < 2 or np.ptp(numbers) == 0:
+    if len(numbers) < 2 or np.ptp(numbers) <= _BESIDE * np.abs(numbers).max():
         return mean, math.nan, math.nan
     half_width = float(special.stdtrit(len(numbers) - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(len(numbers)))
     return mean, mean - half_width, mean + half_width

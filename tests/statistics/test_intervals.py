@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from headlens.statistics.intervals import paired_share_interval, wilson
+from headlens.statistics.intervals import mean_interval, paired_share_interval, wilson
 
 
 def changes(most: int) -> st.SearchStrategy[tuple[int, int, int]]:
@@ -92,3 +92,11 @@ def coverage(n: int, gain: float, loss: float) -> float:
 def test_paired_interval_covers(n: int, rate: float) -> None:
     for one_side in (0.0, 0.1, 0.25, 0.5, 1.0):
         assert coverage(n, rate * one_side, rate * (1 - one_side)) >= 0.94
+
+
+def test_numbers_that_differ_by_rounding_are_the_same() -> None:
+    mean, *ends = mean_interval([0.71 - 0.61, 0.81 - 0.71, 0.1])
+    assert mean == pytest.approx(0.1)
+    assert np.isnan(ends).all()
+    low, high = mean_interval([0.1, 0.1 + 1e-9])[1:]
+    assert low < 0.1 < high

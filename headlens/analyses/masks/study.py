@@ -244,7 +244,8 @@ class MaskStudy:
         tables["masks"] = with_family_verdicts(tables["masks"], ["task", "seed"])
         if agreeing := int(means(tables["masks"])["seeds_agree"].sum()):
             under = "mask or control" if agreeing == 1 else "masks and controls"
-            notes.append(f"All seeds have the same value under {agreeing} {under}, whose intervals are over examples.")
+            same = f"All seeds have the same value or difference under {agreeing} {under}"
+            notes.append(f"{same}: these intervals are over examples.")
         tables |= {"degrees": degrees_table(records["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 

@@ -82,7 +82,7 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
         value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), n, whether the models
         of all seeds give one answer, the lowest of their shares of one answer, whether several seeds have the same
-        value, and where there is one seed and the table has them verdict, margin, p_margin_holm and n_to_decide. The
+        value or difference, and where there is one seed and the table has them verdict, margin, p_margin_holm and n_to_decide. The
         delta is what is achieved less what the same seeds achieve without a mask; it is NaN for these themselves.
         Intervals are those of the examples for one seed, and where all seeds agree, which tells nothing of how much
         others would differ; else of Student's t over the seeds. Of differences they are paired.
@@ -134,11 +134,13 @@ def _of_seeds(rows: pd.DataFrame, unmasked: pd.Series | None) -> dict[str, float
         return {name: float(float_column(rows, name)[0]) for name in (*VALUES, *DELTA)} | {"seeds_agree": False}
     values = float_column(rows, "value")
     found = dict(zip(VALUES, mean_interval(values), strict=True)) | delta(rows.set_index("seed")["value"], unmasked)
+    agree = False
     for mean, *ends in (VALUES, DELTA):
         if math.isfinite(found[mean]) and math.isnan(found[ends[0]]):
             low, high = (float_column(rows, name) for name in ends)
             found |= dict(zip(ends, (float(low.min()), float(high.max())), strict=True))
-    return found | {"seeds_agree": bool(np.ptp(values) == 0)}
+            agree |= math.isfinite(found[ends[0]])
+    return found | {"seeds_agree": agree}
 
 
 def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:

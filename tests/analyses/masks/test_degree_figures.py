@@ -264,4 +264,4 @@ def test_strange_names_stay_in_the_figure() -> None:
 def test_the_title_of_degrees_gives_the_chance_level() -> None:
     figure = quality_by_degrees(masks().assign(chance=0.509))
     assert figure is not None
-    assert "; chance level 0.509)" in figure.texts[0].get_text()
+    assert "; chance level 0.509)" in figure.texts[0].get_text().replace("\n", " ")
