@@ -19,7 +19,7 @@ from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import wilson
 from headlens.tables.same_answers import same_answer_text
 from headlens.tasks.classification import CorrelationTask
-from headlens.tasks.example_sources import DataSummary, SourceCounts
+from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats, Task, length_preference
@@ -232,7 +232,7 @@ def _on_both(chance: float, on_part: float | None, part: Chosen) -> str:
     return f"{both} that pruned models are evaluated on"
 
 
-def left_out_notes(data: DataSummary | SourceCounts, name: str, limit: str | None) -> list[str]:
+def left_out_notes(data: SourceCounts, name: str, limit: str | None) -> list[str]:
     """What to know about rows of data that were not used: a note for each reason, none if all were.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means
 from headlens.statistics.paired_tests import out_of_order
-from headlens.tasks.examples import TaskExample, TextExample, texts_of
+from headlens.tasks.examples import LabelCounts, TaskExample, TextExample, texts_of
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns, require_output
 from headlens.tasks.task_options import OWN_CLASSES
@@ -110,9 +110,7 @@ class SequenceClassification(TextTask):
         """Returns 1 for each example whose class is predicted right, else 0, (n,); None unless `metric` is accuracy."""
         return is_right(records) if metric == "accuracy" else None
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns the best main metric of a predictor that gives every example the same class; None for other ones."""
         del labels
         if self.scores[0] == "loss" or metric not in (None, self.scores[0]):
@@ -173,9 +171,7 @@ class CorrelationTask(Task):
             return super().changed(records, baseline, metric)
         return out_of_order(records[:, 1], baseline[:, 1])
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns 0, the correlation of scores that have nothing to do with the texts."""
         del records, metric, labels
         return 0.0
@@ -244,9 +240,7 @@ class ChoiceTask(Task):
         del metric
         return is_right(records)
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns the expected accuracy of uniformly random choice, one over the number of candidates."""
         del records, metric, labels
         return 1 / self.candidates

@@ -281,26 +281,17 @@ def split(source: MemoryExamples, parts: Iterable[Iterable[int]]) -> list[Memory
     return [replace(source, examples=tuple(source.examples[i] for i in part)) for part in parts]
 
 
-@dataclass(frozen=True)
-class DataSummary:
+@dataclass
+class DataSummary(SourceCounts):
     """The data of a task as `run.json` records it.
 
     Args:
         name: name of the source.
-        rows, unlabelled, too_long, examples, too_short, broken, first_broken, notes: as in `SourceCounts`.
         sha256: over the content of all labelled examples in order, whatever file or ids they have.
     """
 
-    name: str
-    rows: int
-    unlabelled: int
-    too_long: int
-    examples: int
-    sha256: str
-    too_short: int = 0
-    notes: tuple[str, ...] = ()
-    broken: int = 0
-    first_broken: tuple[str, ...] = ()
+    name: str = ""
+    sha256: str = ""
 
     @classmethod
     def of(cls, name: str, counts: SourceCounts, sha256: str) -> DataSummary:

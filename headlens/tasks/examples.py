@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -57,6 +58,7 @@ class Question:
 
 
 TaskExample: TypeAlias = TextExample | Question
+LabelCounts: TypeAlias = Mapping[int, int]  # how often each token was to be predicted
 
 
 def texts_of(example: TaskExample) -> tuple[str, ...]:

@@ -16,15 +16,13 @@ from torch.nn.functional import softplus
 
 from headlens.corpora.alignment import known_word
 from headlens.corpora.batches import IGNORED, padded
-from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
-from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import split_words
+from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.errors import OptionError, counted
 from headlens.statistics import weighted_means
 from headlens.tables.same_answers import NEARLY_ALL
 from headlens.tasks.classification import ChoiceTask
-from headlens.tasks.examples import TaskExample, texts_of
-from headlens.tasks.masked import Likelihood, language_logits, row_log_likelihoods
+from headlens.tasks.examples import LabelCounts, TaskExample, texts_of
+from headlens.tasks.masked import Likelihood, encoded, language_logits, row_log_likelihoods
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import (
     NO_TRAITS,
@@ -153,11 +151,6 @@ class CausalLM(Likelihood):
         """Returns the most tokens that a window can have."""
         return min(self.window, reader.limit or self.window)
 
-    def arguments(self, model: Any) -> dict[str, Any]:
-        """Returns `use_cache`, False: every text is read at once."""
-        del model
-        return {"use_cache": False}
-
     def first_read(self, batch: TaskBatch) -> int:
         """Returns the first position whose logits are read."""
         return first_predicting(batch)
@@ -211,9 +204,8 @@ class LikelihoodChoice(ChoiceTask):
             if start < len(ids):
                 yield predicted_row(first, ids, start, candidate)
             return
-        sequence = encoded(key, before + text, reader)
-        if sequence is not None:
-            yield from masked_rows(sequence, len(before), candidate, reader)
+        if (whole := encoded(key, before + text, reader)) is not None:
+            yield from masked_rows(whole.source, len(before), candidate, reader)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Returns ids of the tokens to predict as `labels`, -100 at all other places: (rows, length)."""
@@ -223,10 +215,6 @@ class LikelihoodChoice(ChoiceTask):
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the mean of `losses` over the batch, a scalar: that of the model is of all candidates."""
         return self.losses(outputs, batch).mean()
-
-    def arguments(self, model: Any) -> dict[str, Any]:
-        """Returns `use_cache`, False, for decoders: every text is read at once."""
-        return {"use_cache": False} if model.can_generate() else {}
 
     def first_read(self, batch: TaskBatch) -> int:
         """Returns the first position whose logits are read."""
@@ -262,9 +250,7 @@ class LikelihoodChoice(ChoiceTask):
         # There are two candidates.
         return np.column_stack((records, 2 * right - sizes.sum(axis=1)))
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns the accuracy of always choosing the candidate of fewer tokens, or always that of more, the better.
 
         Where they are equal it is one half. What is chosen by bytes is compared with one half alone.
@@ -406,11 +392,6 @@ class LogitDifference(Task):
         """Computes the mean of `losses` over the batch, a scalar."""
         return self.losses(outputs, batch).mean()
 
-    def arguments(self, model: Any) -> dict[str, Any]:
-        """Returns `use_cache`, False: every prompt is read at once."""
-        del model
-        return {"use_cache": False}
-
     def first_read(self, batch: TaskBatch) -> int:
         """Returns the last position of the shortest prompt."""
         return min(len(prepared.rows[0].ids) for prepared in batch.prepared) - 1
@@ -419,9 +400,7 @@ class LogitDifference(Task):
         """Returns 1 where the right answer has the higher logit, else 0, (n,); None unless `metric` is accuracy."""
         return (records[:, 0] > 0).astype(np.float64) if metric == "accuracy" else None
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns what guessing gives: no difference, and half of the answers."""
         del records, labels
         return 0.5 if metric == "accuracy" else 0.0
@@ -463,13 +442,6 @@ def common_length(one: Sequence[Any], other: Sequence[Any]) -> int:
     return sum(1 for _ in pairs)
 
 
-def encoded(key: str, text: str, reader: Reader) -> EncodedSequence | None:
-    """Returns the tokens of a text, with the word of every token; None if it is too long or has none."""
-    sentence = Sentence(text, tuple(split_words(text)), key)
-    example = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
-    return None if example is None else example.source
-
-
 def masked_rows(sequence: EncodedSequence, start: int, candidate: int, reader: Reader) -> Iterator[TokenRow]:
     """Yields a row for every token of a text from a character on, with it and what follows of its word masked.
 
@@ -482,17 +454,13 @@ def masked_rows(sequence: EncodedSequence, start: int, candidate: int, reader: R
     Raises:
         OptionError: if the tokenizer has none.
     """
-    if (mask_id := reader.tokenizer.mask_token_id) is None:
-        raise OptionError(
-            f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
-        )
-    ids, units = sequence.ids, sequence.units
-    segments = (0,) * len(ids) if "token_type_ids" in reader.tokenizer.model_input_names else ()
+    mask_id, ids, units = reader.mask_id, sequence.ids, sequence.units
+    segments = reader.one_segment(len(ids))
     for place, (kind, (begin, _)) in enumerate(zip(sequence.kinds, sequence.spans, strict=True)):
         if kind & TokenKind.SPECIAL or begin < start:
             continue
         later = (n for n in range(place + 1, len(ids)) if units[n] >= 0 and units[n] == units[place])
         hidden = {place, *later}
-        row = tuple(int(mask_id) if n in hidden else token for n, token in enumerate(ids))
+        row = tuple(mask_id if n in hidden else token for n, token in enumerate(ids))
         labels = tuple(token if n == place else IGNORED for n, token in enumerate(ids))
         yield TokenRow(row, segments, labels, candidate=candidate)

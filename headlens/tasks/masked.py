@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,12 +14,12 @@ from torch.nn.functional import cross_entropy
 
 from headlens.corpora.batches import IGNORED, padded
 from headlens.corpora.encoded_corpus import Masking
-from headlens.corpora.encoding import SentenceEncoder
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means
-from headlens.tasks.examples import TaskExample, texts_of
+from headlens.tasks.examples import LabelCounts, TaskExample, texts_of
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output
 
@@ -44,9 +44,7 @@ class Likelihood(Task):
         with np.errstate(over="ignore"):  # infinity says enough
             return np.exp(loss) if metric == "perplexity" else loss
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns what predicting every token by its frequency gives, which no other constant prediction exceeds.
 
         The loss is the entropy of the frequencies (Cover and Thomas 2006, theorem 5.4.3), the accuracy that of the
@@ -155,20 +153,20 @@ class MaskedLM(Likelihood):
         Raises:
             OptionError: if the tokenizer has no mask token.
         """
-        if (mask_id := reader.tokenizer.mask_token_id) is None:
-            raise OptionError(
-                f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
-            )
-        text = texts_of(example)[0]
-        sentence = Sentence(text, tuple(split_words(text)), example.id)
-        plain = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
-        masked = None if plain is None else Masking(int(mask_id), self.share, self.seed).mask(plain)
+        masking = Masking(reader.mask_id, self.share, self.seed)
+        plain = encoded(example.id, texts_of(example)[0], reader)
+        masked = None if plain is None else masking.mask(plain)
         if plain is None or masked is None or masked is plain:
             return ()
         pairs = zip(plain.source.ids, masked.source.ids, strict=True)
         labels = tuple(old if new != old else IGNORED for old, new in pairs)
-        segments = (0,) * len(labels) if "token_type_ids" in reader.tokenizer.model_input_names else ()
-        return (TokenRow(masked.source.ids, segments, labels),)
+        return (TokenRow(masked.source.ids, reader.one_segment(len(labels)), labels),)
+
+
+def encoded(key: str, text: str, reader: Reader) -> EncodedExample | None:
+    """Returns the tokens of a text, with the word of every token; None if it is too long or has none."""
+    sentence = Sentence(text, tuple(split_words(text)), key)
+    return SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
 
 
 def decoder_inputs(labels: Tensor, reader: Reader) -> dict[str, Tensor]:
@@ -227,8 +225,3 @@ class TranslationLoss(TranslationTask, Likelihood):
         """Gathers prepared examples as a batch whose inputs hold those of the decoder."""
         batch = super().collate(prepared, reader, device)
         return replace(batch, inputs=batch.inputs | decoder_inputs(batch.labels["labels"], reader))
-
-    def arguments(self, model: Any) -> dict[str, Any]:
-        """Returns `use_cache`, False: a decoder that reads the whole reference at once needs no cache."""
-        del model
-        return {"use_cache": False}

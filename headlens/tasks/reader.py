@@ -10,6 +10,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from headlens.attention.sites import is_decoder_only
 from headlens.corpora.alignment import refused_words
+from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.class_names import OutputOrder
 
@@ -98,6 +99,18 @@ class Reader:
         )
 
     @property
+    def mask_id(self) -> int:
+        """Id of the token that stands in the place of a hidden one.
+
+        Raises:
+            OptionError: if the tokenizer has none.
+        """
+        if (mask_id := self.tokenizer.mask_token_id) is None:
+            name = type(self.tokenizer).__name__
+            raise OptionError(f"{name} has no mask token.", "Give a masked language model, such as BERT.")
+        return int(mask_id)
+
+    @property
     def target_language(self) -> str:
         """Code of the language that the model translates to, as its tokenizer writes it; empty where it says none."""
         return next(filter(None, (getattr(self.tokenizer, name, None) for name in ("target_lang", "tgt_lang"))), "")
@@ -149,6 +162,10 @@ class Reader:
         with refused_words(self.tokenizer, [text]):
             ids = self.tokenizer(text_target=text, return_attention_mask=False, verbose=False)["input_ids"]
         return tuple(ids)
+
+    def one_segment(self, length: int) -> tuple[int, ...]:
+        """Returns the segments of a single text of so many tokens; empty where the model has none."""
+        return (0,) * length if "token_type_ids" in self.tokenizer.model_input_names else ()
 
     def fits(self, length: int) -> bool:
         """Whether the model reads `length` tokens at once."""

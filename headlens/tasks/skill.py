@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +12,7 @@ from headlens.statistics.intervals import mean_interval, wilson
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
 from headlens.tasks.classification import CorrelationTask
+from headlens.tasks.examples import LabelCounts
 from headlens.tasks.masked import Likelihood
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_options import LOGIT_DIFFERENCE
@@ -41,7 +41,7 @@ class Skill:
 UNTESTED = Skill(better=False, untested=True)
 
 
-def skill_of(task: Task, records: Floats, labels: Mapping[int, int] | None = None) -> Skill:
+def skill_of(task: Task, records: Floats, labels: LabelCounts | None = None) -> Skill:
     """Compares the records of a model in its main metric with what guesses give.
 
     Args:
@@ -75,7 +75,7 @@ def skill_of(task: Task, records: Floats, labels: Mapping[int, int] | None = Non
     return Skill(low > chance, worse)
 
 
-def _skill_of_likelihood(task: Likelihood, records: Floats, labels: Mapping[int, int]) -> Skill:
+def _skill_of_likelihood(task: Likelihood, records: Floats, labels: LabelCounts) -> Skill:
     """Compares the loss by example, as the tokens of an example are not independent."""
     if len(records) < FEWEST:
         return UNTESTED

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headlens.corpora.batches import padded_inputs
 from headlens.errors import OptionError
 from headlens.tables.same_answers import NEARLY_ALL
-from headlens.tasks.examples import TaskExample
+from headlens.tasks.examples import LabelCounts, TaskExample
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
@@ -211,9 +211,7 @@ class Task(ABC):
         """
         return self.answer_share(records, metric) >= (NEARLY_ALL if "written" in self.columns else 1)
 
-    def chance(
-        self, records: Floats, metric: str | None = None, labels: Mapping[int, int] | None = None
-    ) -> float | None:
+    def chance(self, records: Floats, metric: str | None = None, labels: LabelCounts | None = None) -> float | None:
         """Returns a metric of the best guesses made without reading an example; None where that is not known.
 
         Args:
@@ -278,7 +276,8 @@ class Task(ABC):
     def arguments(self, model: PreTrainedModel) -> dict[str, Any]:
         """Returns further arguments of the forward pass."""
         # A cache would only cost memory: every example is read once.
-        return {"use_cache": False} if getattr(self.network(model).config, "is_decoder", False) else {}
+        network = self.network(model)
+        return {"use_cache": False} if network.can_generate() or getattr(network.config, "is_decoder", False) else {}
 
     def units(self, batch: TaskBatch) -> int:
         """Returns the number of items, be they examples, rows or tokens, over which `loss` is the mean."""

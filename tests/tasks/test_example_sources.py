@@ -29,4 +29,4 @@ def test_lone_surrogates_are_content_too() -> None:
 
 def test_counts() -> None:
     counts = SourceCounts(rows=12, unlabelled=2, too_long=1, too_short=3, examples=6)
-    assert DataSummary.of("dev", counts, "ab") == DataSummary("dev", 12, 2, 1, 6, "ab", too_short=3)
+    assert DataSummary.of("dev", counts, "ab") == DataSummary(12, 2, 1, 3, 6, name="dev", sha256="ab")
