@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+import warnings
 
 # Letters that reorder the text around them
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -25,3 +26,8 @@ def visible_text(text: str, allowed: str = "\n\t") -> str:
 def _hides(letter: str) -> bool:
     is_none = ord(letter) & 0xFFFE == 0xFFFE  # a code that is no character
     return is_none or letter in _REORDERING or unicodedata.category(letter) in _HIDDEN
+
+
+def warn_visibly(text: str) -> None:
+    """Warns as Python does, of untrusted text."""
+    warnings.warn(visible_text(text), stacklevel=2)

@@ -5,7 +5,6 @@ Parts of a corpus may be read by runs of their own, perhaps on other machines; t
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -32,7 +31,7 @@ from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.progress import Advance
 from headlens.runs.run_record import changes, read_run
-from headlens.visible_text import visible_text
+from headlens.visible_text import warn_visibly
 
 Item = TypeVar("Item")
 
@@ -262,10 +261,6 @@ def reads_ahead(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def _warn(text: str) -> None:
-    warnings.warn(visible_text(text), stacklevel=2)
-
-
 @dataclass(frozen=True)
 class CorpusPass:
     """How a corpus goes through a model.
@@ -280,7 +275,7 @@ class CorpusPass:
     """
 
     progress: Advance = lambda _: None
-    warn: Callable[[str], None] = _warn
+    warn: Callable[[str], None] = warn_visibly
     checkpoint: Checkpoint | None = None
     shard: Processes | None = ALONE
     collect: Callable[[PassState], None] | None = None

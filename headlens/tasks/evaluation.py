@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,11 +24,7 @@ from headlens.statistics.paired_tests import Comparison, Right, interval_around,
 from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
-from headlens.visible_text import visible_text
-
-
-def _warn(text: str) -> None:
-    warnings.warn(visible_text(text), stacklevel=2)
+from headlens.visible_text import warn_visibly
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ class EvaluationOptions:
     replicates: int = 1000
     seed: int = 0
     progress: Callable[[int], None] = lambda _: None
-    warn: Callable[[str], None] = _warn
+    warn: Callable[[str], None] = warn_visibly
     seen: Callable[[Any, TaskBatch], None] = lambda _, __: None
 
     def __post_init__(self) -> None:
