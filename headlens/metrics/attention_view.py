@@ -85,11 +85,13 @@ class CallView:
     def __init__(self, call: AttentionCall, level: Level = "token") -> None:
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
+        self._begin(call, call.queries, call.keys, level)
+
+    def _begin(self, call: AttentionCall, queries: Tokens, keys: Tokens, level: Level = "token") -> None:
         self.site, self.causal, self.start, self.level = call.site, call.causal, call.start, level
         self.crosses = call.site.stack == "cross"
-        self.to_tokens = call.to_tokens
-        self.sums_dtype = exact_type(call.weights)
-        self._queries, self._keys, self._call = call.queries, call.keys, call
+        self.to_tokens, self.sums_dtype = call.to_tokens, exact_type(call.query)
+        self._queries, self._keys, self._call = queries, keys, call
         # What the views of the queries before these kept for a metric, see `of_sentences`.
         self.earlier: dict[str, tuple[Tensor, ...]] = {}
 
@@ -392,11 +394,7 @@ class EvenView(NullView):
     def __init__(self, call: CallContext) -> None:
         if call.queries is None or call.keys is None or call.allowed is not None:
             raise SelfCheckError(f"{call.site}: counts of tokens need the tokens of the batch, and no mask.")
-        self.site, self.causal, self.start, self.level = call.site, call.causal, call.start, "token"
-        self.crosses = call.site.stack == "cross"
-        self.to_tokens, self.sums_dtype = None, exact_type(call.query)
-        self._queries, self._keys, self._call = call.queries, call.keys, _of_null_head(call, None)
-        self.earlier = {}
+        self._begin(_of_null_head(call, None), call.queries, call.keys)
 
     @property
     def n_heads(self) -> int:

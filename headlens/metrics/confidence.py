@@ -8,7 +8,6 @@ from functools import partial
 
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
@@ -33,6 +32,7 @@ class Confidence(MeanMetric):
     """
 
     name = "confidence"
+    row_needs = RowNeeds(peak=True)
     title = "Confidence of attention heads"
     heading = "Confidence"
     caption = (
@@ -58,11 +58,6 @@ class Confidence(MeanMetric):
         ),
     )
     counts = (("tokens", "confidence_all"),)
-
-    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
-        """Returns that it needs the largest weights."""
-        del queries, keys
-        return RowNeeds(peak=True)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of each query's largest attention weight, without separators and over all keys; (heads,)."""

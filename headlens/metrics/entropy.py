@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric_column import MetricColumn
@@ -23,6 +22,7 @@ class Entropy(MeanMetric):
     """
 
     name = "entropy"
+    row_needs = RowNeeds(entropy=True)
     title = "Entropy of attention heads"
     heading = "Entropy"
     caption = (
@@ -48,11 +48,6 @@ class Entropy(MeanMetric):
             null=True,
         ),
     )
-
-    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
-        """Returns that it needs the entropy."""
-        del queries, keys
-        return RowNeeds(entropy=True)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""

@@ -87,6 +87,7 @@ class Metric(ABC):
             that memory does not grow with the square of its length: what is no sum over queries goes through
             `CallView.of_sentences`, as `ratio_sums` and `row_sums` do.
         without_null: why a metric has no `null`; there is no note on its absence then.
+        row_needs: see `needs`.
     """
 
     name: ClassVar[str]
@@ -101,6 +102,7 @@ class Metric(ABC):
     sums_of_tokens: ClassVar[frozenset[str] | None] = None
     parts_of_sentences: ClassVar[bool] = False
     without_null: ClassVar[str] = ""
+    row_needs: ClassVar[RowNeeds | None] = None
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Refuse a metric that would be measured and reach no table."""
@@ -134,13 +136,13 @@ class Metric(ABC):
         return None
 
     def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
-        """What `measure` needs to know of the rows of a batch; None, the default, where it needs their weights.
+        """What `measure` needs to know of the rows of a batch: by default `row_needs`; None if it needs their weights.
 
         If all metrics of a run say so, a GPU makes no map of weights: `measure` gets a `RowView` of all layers of a
         stack together, which has the attributes of a `CallView` that follow from what was asked for.
         """
         del queries, keys
-        return None
+        return self.row_needs
 
     @abstractmethod
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
@@ -338,9 +340,7 @@ class _StackRows:
         self.sites: list[Site] = []
         self.n_heads: list[int] = []
         nothing = call.query.new_empty(0)
-        self._first = replace(
-            call, query=nothing, key=nothing, value=nothing, output=nothing, gram=None, rows=None, to_tokens=None
-        )
+        self._first = replace(call, query=nothing, key=nothing, value=nothing, output=nothing, gram=None, rows=None)
         self._shares: list[Tensor] = []
         self._knows_norms = needs.norms
         self._facts = row_facts(needs, call.queries, call.keys)
@@ -363,7 +363,7 @@ class _StackRows:
         if not self._knows_norms:
             statistics.value_norms = statistics.output_norms = None
         shares = torch.cat(self._shares, 1) if self._shares else None
-        return RowView(self._first, statistics, shares, sum(self.n_heads))
+        return RowView(replace(self._first, to_tokens=shares), statistics, sum(self.n_heads))
 
 
 class Statistics(Observer):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.metrics.attention_view import CallView, NullView
 from headlens.metrics.metric_column import MetricColumn
@@ -22,6 +21,7 @@ class Monotonicity(MeanMetric):
     """
 
     name = "monotonicity"
+    row_needs = RowNeeds(peak=True)
     drawn = False
     columns = (
         MetricColumn(
@@ -42,11 +42,6 @@ class Monotonicity(MeanMetric):
         ),
     )
     stacks = ("cross",)
-
-    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
-        """Returns that it needs the most attended keys."""
-        del queries, keys
-        return RowNeeds(peak=True)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over sentences of steps between target tokens, of those not backwards and of those that stay."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView, NullView
@@ -34,6 +33,7 @@ class Positions(Metric):
     """
 
     name = "positions"
+    row_needs = RowNeeds(peak=True)
     sums_of_tokens = frozenset()
     parts_of_sentences = True
     own_table = True
@@ -57,11 +57,6 @@ class Positions(Metric):
         ),
         MetricColumn("self_share", "Share of tokens that attend most to themselves.", null=True),
     )
-
-    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
-        """Returns that it needs the most attended keys."""
-        del queries, keys
-        return RowNeeds(peak=True)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Counts per offset, the two tails at the ends, and what their intervals need; (heads, 19) each."""

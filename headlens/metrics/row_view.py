@@ -12,7 +12,6 @@ from headlens.attention.rows import TILE, RowFacts, RowNeeds, RowStatistics, Wor
 from headlens.errors import SelfCheckError
 from headlens.metrics.attention_view import CallView, Peak, projected_norms
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.reductions import exact_type
 from headlens.metrics.words import RECEIVERS, one_hot_upos, places
 
 N_PARTS = 32  # the power of two that parts of speech fit into
@@ -22,20 +21,15 @@ class RowView(CallView):
     """A `CallView` of statistics of rows; metrics that say what they need of a row (`Metric.needs`) get no weights.
 
     Args:
-        call: any of the calls, for its stack and its tokens.
+        call: any of the calls, for its stack and its tokens, with the `to_tokens` of the heads of all.
         statistics: of the heads of all calls, one after the other.
-        to_tokens: share of each query's attention that goes to tokens, of the same heads; None where it is 1.
         n_heads: how many these are.
     """
 
-    def __init__(self, call: AttentionCall, statistics: RowStatistics, to_tokens: Tensor | None, n_heads: int) -> None:
+    def __init__(self, call: AttentionCall, statistics: RowStatistics, n_heads: int) -> None:
         if call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: a metric needs the tokens of the batch.")
-        self.site, self.causal, self.start, self.level = call.site, call.causal, 0, "token"
-        self.crosses = call.site.stack == "cross"
-        self.to_tokens, self.sums_dtype = to_tokens, exact_type(call.query)
-        self._queries, self._keys, self._call = call.queries, call.keys, call
-        self.earlier = {}
+        self._begin(call, call.queries, call.keys)
         self._statistics, self._n_heads = statistics, n_heads
 
     @property

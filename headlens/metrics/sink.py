@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.attention.sites import Site
 from headlens.metrics.attention_view import CallView
@@ -25,6 +24,7 @@ class LearnedSink(MeanMetric):
     """
 
     name = "learned_sink"
+    row_needs = RowNeeds()
     drawn = False
     without_null = "A head that gives every token the same weight has no sink."
     columns = (
@@ -36,11 +36,6 @@ class LearnedSink(MeanMetric):
             "share of attention",
         ),
     )
-
-    def needs(self, queries: Tokens, keys: Tokens) -> RowNeeds | None:
-        """Returns that it needs nothing of the weights."""
-        del queries, keys
-        return RowNeeds()
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real query tokens of the share that goes to no token; nothing where rows add up to 1."""

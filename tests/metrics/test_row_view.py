@@ -120,7 +120,7 @@ def test_what_nobody_said_they_need_is_not_there() -> None:
     )  # fmt: skip
     needs = Statistics([], []).needs("encoder", tokens, tokens)
     assert needs is not None
-    view: CallView = RowView(call, room_for(needs, tokens, tokens, 2), None, 2)
+    view: CallView = RowView(call, room_for(needs, tokens, tokens, 2), 2)
     for name in ("weights", "peak", "highest", "entropies", "distances", "token_received", "word_targets"):
         with pytest.raises(SelfCheckError, match="asks for"):
             getattr(view, name)
