@@ -10,7 +10,7 @@ import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import torch
@@ -49,14 +49,8 @@ class RowAttention:
         if why := _unfit(module, context, kwargs, causal=causal):
             return why
         if module not in self._refused:
-            try:
-                agrees = _agrees(module, context, mask, kwargs, causal=causal)
-                self._refused[module] = "" if agrees else "the attention of the model gives other numbers"
-            except Exception as error:
-                if is_out_of_memory(error):
-                    raise
-                # Compilers raise everything, on cards and with versions that nobody tried.
-                self._refused[module] = f"the kernel failed, {type(error).__name__}"
+            agrees = partial(_agrees, module, context, mask, kwargs, causal=causal)
+            self._refused[module] = reason_against(agrees, "the attention of the model gives other numbers")
         return self._refused[module]
 
     def attend(
@@ -92,6 +86,17 @@ def available(device: torch.device) -> str:
     if device.type != "cuda":
         return f"the device is a {device.type}"
     return "" if importlib.util.find_spec("triton") else "Triton is not installed"
+
+
+def reason_against(agrees: Callable[[], bool], other_numbers: str) -> str:
+    """Why a kernel cannot be used: nothing where it agrees, else that it gives other numbers, or how it failed."""
+    try:
+        return "" if agrees() else other_numbers
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        # Compilers raise everything, on cards and with versions that nobody tried.
+        return f"the kernel failed, {type(error).__name__}"
 
 
 def _unfit(module: nn.Module, context: CallContext, kwargs: Mapping[str, Any], *, causal: bool) -> str:
@@ -340,10 +345,9 @@ def divergence_refusal(rows: Tensor, by_torch: Callable[[Tensor], Tensor]) -> st
         return why
     if rows.dtype != torch.float32:
         return f"numbers of the type {str(rows.dtype).removeprefix('torch.')}"
-    try:
+
+    def agree() -> bool:
         found, expected = (compute(rows[:, :CHECKED]) for compute in (head_divergences, by_torch))
-        return "" if torch.allclose(found, expected, rtol=1e-3, atol=1e-3) else "torch gives other numbers"
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        return f"the kernel failed, {type(error).__name__}"
+        return torch.allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+    return reason_against(agree, "torch gives other numbers")
