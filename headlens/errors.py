@@ -45,6 +45,12 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
     return f"Did you mean {close[0]}?" if close else otherwise
 
 
+def listed(names: Iterable[str], most: int = 3) -> str:
+    """Returns the first of some names for a sentence, with an ellipsis where there are more."""
+    named = list(names)
+    return f"{', '.join(named[:most])}{' …' if len(named) > most else ''}"
+
+
 def error_chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yields an error, the one that it came from, and so on."""
     while error is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from headlens.errors import ModelError, OptionError
+from headlens.errors import ModelError, OptionError, listed
 
 _CASED = 0.01  # share of tokens with capitals from which a vocabulary counts as cased
 _PREFIX = re.compile(r"<2[a-z]{2,3}(_[A-Za-z]{2,4})?>")  # <2de>, <2zh_Hant>
@@ -152,8 +152,7 @@ def _begin_sources(tokenizer: Any, name: str, tokens: Mapping[str, int], target:
 
 def listed_languages(tokens: Mapping[str, int]) -> str:
     """The codes of a tokenizer's languages, for errors; of very many the first."""
-    codes = sorted(tokens)
-    return f"Languages: {', '.join(codes[:300])}{' …' if len(codes) > 300 else ''}."
+    return f"Languages: {listed(sorted(tokens), 300)}."
 
 
 def language_notes(

@@ -24,6 +24,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 
+from headlens.errors import listed
+
 _UD = """
     acl advcl advmod amod appos aux case cc ccomp clf compound conj cop csubj dep det discourse dislocated expl fixed
     flat goeswith iobj list mark nmod nsubj nummod obj obl orphan parataxis punct reparandum root vocative
@@ -138,11 +140,13 @@ def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str
     if read:
         notes.append(
             "Labels of the trees read as relations of UD version 2: "
-            f"{_listed([f'{label} as {normalise(label)} ({labels[label]})' for label in sorted(read)])}."
+            f"{listed((f'{label} as {normalise(label)} ({labels[label]})' for label in sorted(read)), _SHOWN)}."
         )
     if wider := subtypes_in_wider(labels, relations):
         texts = [f"{name} in {relation} ({number})" for (name, relation), number in wider.items()]
-        notes.append(f"Subtypes that are not measured by themselves count in the wider relation: {_listed(texts)}.")
+        notes.append(
+            f"Subtypes that are not measured by themselves count in the wider relation: {listed(texts, _SHOWN)}."
+        )
     bases = {base_relation(label) for label in labels}
     if "nmod" in present and "obl" not in bases and _OF_UD_1 & labels.keys():
         notes.append("The trees predate UD version 2: their nmod includes what version 2 calls obl.")
@@ -152,7 +156,7 @@ def label_notes(labels: Mapping[str, int], relations: Iterable[str]) -> list[str
         notes.append(
             f"{sum(labels[label] for label in unknown)} of {sum(labels.values())} labels of the trees belong to no "
             f"annotation scheme that headlens knows: "
-            f"{_listed([f'{label} ({labels[label]})' for label in unknown])}. They are read as "
+            f"{listed((f'{label} ({labels[label]})' for label in unknown), _SHOWN)}. They are read as "
             "they are written, and other labels of these trees may not mean what they mean in UD."
         )
     return notes
@@ -171,7 +175,3 @@ def subtypes_in_wider(labels: Mapping[str, int], relations: Collection[str]) -> 
         if relation is not None and relation != name:
             counts[name, relation] += number
     return dict(counts.most_common())
-
-
-def _listed(texts: list[str]) -> str:
-    return f"{', '.join(texts[:_SHOWN])}{' …' if len(texts) > _SHOWN else ''}"

@@ -11,6 +11,7 @@ from torch import Tensor
 from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.rows import RowNeeds
 from headlens.attention.sites import Site
+from headlens.errors import listed
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.mass import NEIGHBOURS
@@ -104,10 +105,8 @@ class Norms(MeanMetric):
         unknown = [str(site) for site in sites if site not in sums]
         if not unknown:
             return []
-        return [
-            "Norms are not measured where headlens does not know the output projection of heads: "
-            f"{', '.join(unknown[:3])}{' …' if len(unknown) > 3 else ''}."
-        ]
+        where = f"where headlens does not know the output projection of heads: {listed(unknown)}"
+        return [f"Norms are not measured {where}."]
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns shares, (heads,) each; NaN where a kind of key was not measured, or nothing was read."""

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor
 from transformers.utils.hub import cached_file
 
-from headlens.errors import ModelError, counted
+from headlens.errors import ModelError, counted, listed
 from headlens.nested_text import conform, parse_json
 from headlens.unchanged_files import file_hashes
 from headlens.weights.head_map import FILE
@@ -98,16 +98,16 @@ class CheckpointFiles:
                 return [single]
             index = self.read_json(f"{name}.index.json")
             if isinstance(index, dict) and "weight_map" in index:
-                listed = conform(index["weight_map"], dict[str, str], f"weight_map of {name}.index.json")
-                for shard in set(listed.values()):
+                shards = conform(index["weight_map"], dict[str, str], f"weight_map of {name}.index.json")
+                for shard in set(shards.values()):
                     # transformers would follow the name to any place of this machine.
                     if shard in ("", ".", "..") or re.search(r"[\\/:\0]", shard):
                         raise ValueError(f"{name}.index.json lists {shard[:60]!r}, which is not a file next to it")
-                paths = {shard: self.path(shard) for shard in sorted(set(listed.values()))}
+                paths = {shard: self.path(shard) for shard in sorted(set(shards.values()))}
                 if missing := [shard for shard, path in paths.items() if path is None]:
                     raise ModelError(
                         f"{self.place}: of the {counted(len(paths), 'file')} of weights that {name}.index.json names, "
-                        f"{len(missing)} cannot be found: {', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
+                        f"{len(missing)} cannot be found: {listed(missing)}.",
                         "Copy or download all of them.",
                     )
                 return [path for path in paths.values() if path is not None]

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
 
-from headlens.errors import ModelError, OptionError, counted
+from headlens.errors import ModelError, OptionError, counted, listed
 
 # How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
 _ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
@@ -78,15 +78,15 @@ def read_weights(name: str, kind: Any, read: Read) -> tuple[PreTrainedModel, fro
                 'is another class, name it there ("architectures").'
             )
         else:
-            notes.append(f"{_count(left)} left out, as part of a head that headlens does not know: {_listed(left)}.")
+            notes.append(f"{_count(left)} left out, as part of a head that headlens does not know: {listed(left)}.")
     elif strange := _without_a_part(left, model):
         notes.append(
             f"{_count(strange)} left out because no transformers class for {model.config.model_type} models has such "
-            f"a part: {_listed(strange)}. If that part affects the model's computation, the numbers are not those of "
+            f"a part: {listed(strange)}. If that part affects the model's computation, the numbers are not those of "
             "the original model."
         )
     elif others := [k for k in left if _ATTENTION.search(k)]:
-        notes.append(f"{_count(others)} left out, as part of another model in the same checkpoint: {_listed(others)}.")
+        notes.append(f"{_count(others)} left out, as part of another model in the same checkpoint: {listed(others)}.")
     elif kind is transformers.AutoModel:
         notes.append(
             'config.json names no class of transformers ("architectures"): the model is read as '
@@ -94,7 +94,7 @@ def read_weights(name: str, kind: Any, read: Read) -> tuple[PreTrainedModel, fro
         )
     check_weights(name, model, report)
     if ruled := without_place(model, report.get("ignored_keys", ())):
-        notes.append(f"{_count(ruled)} left out by a rule of transformers for this model: {_listed(ruled)}.")
+        notes.append(f"{_count(ruled)} left out by a rule of transformers for this model: {listed(ruled)}.")
     parameters = dict(model.named_parameters(remove_duplicate=False))
     missing = frozenset(k for k in report.get("missing_keys", ()) if k in parameters)
     unused = frozenset(k for k in report.get("unexpected_keys", ()) if not _CONSTANT.search(k))
@@ -152,18 +152,18 @@ def check_weights(name: str, model: PreTrainedModel, report: Mapping[str, Any]) 
         if getattr(model.config, "tie_encoder_decoder", False):
             instead += " It ties decoder and encoder (tie_encoder_decoder), which transformers 5 does not: save both."
         raise ModelError(
-            f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
+            f"{name}: {_count(missing)} missing from the checkpoint and would be random: {listed(missing)}.",
             f"{_FITS_NOT}{instead}",
         )
     if beyond := sorted(beyond_last_layer(model, unexpected)):
         raise ModelError(
-            f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {_listed(beyond)}.",
+            f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {listed(beyond)}.",
             f"{_FITS_NOT.removesuffix('.')}: heads would be left out.",
         )
     if homeless := without_place(model, unexpected):
         raise ModelError(
             f"{name}: {type(model).__name__} of transformers {transformers.__version__} cannot hold "
-            f"{counted(len(homeless), 'weight')} of the checkpoint: {_listed(homeless)}. Without "
+            f"{counted(len(homeless), 'weight')} of the checkpoint: {listed(homeless)}. Without "
             f"{'it' if len(homeless) == 1 else 'them'} it would be a different model.",
             f"{MERGE}; relative positions of BERT and the like are no longer computed by transformers.",
         )
@@ -190,7 +190,7 @@ def check_types(name: str, integers: Iterable[str]) -> None:
     if quantised := [key for key in integers if not _CONSTANT.search(key)]:
         raise ModelError(
             f"{name}: the checkpoint has {counted(len(quantised), 'weight')} of whole numbers, and config.json does "
-            f"not mention quantisation: {_listed(quantised)}.",
+            f"not mention quantisation: {listed(quantised)}.",
             "Give the unquantised checkpoint, or one whose config.json has its quantization_config.",
         )
 
@@ -257,7 +257,7 @@ def require_trained(model: PreTrainedModel, untrained: frozenset[str], output: T
     if names := sorted(name for name, p in model.named_parameters() if name in untrained and id(p) in read):
         raise OptionError(
             f"{what} depends on {counted(len(names), 'weight')} that the checkpoint does not have, so that "
-            f"{'it is' if len(names) == 1 else 'they are'} random: {_listed(names)}.",
+            f"{'it is' if len(names) == 1 else 'they are'} random: {listed(names)}.",
             advice,
         )
 
@@ -354,7 +354,3 @@ def has_unnamed_classes(config: PreTrainedConfig) -> bool:
 
 def _count(names: list[str]) -> str:
     return f"{counted(len(names), 'weight')} {'is' if len(names) == 1 else 'are'}"
-
-
-def _listed(names: list[str]) -> str:
-    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"

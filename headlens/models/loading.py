@@ -22,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import extract_commit_hash
 
 from headlens.attention.model_normalizer import attention_of, parameters_of_attention, restore_attention
-from headlens.errors import ModelError, OptionError
+from headlens.errors import ModelError, OptionError, listed
 from headlens.hub_access import hub_answers, only_cache
 from headlens.languages import (
     SIDES,
@@ -199,17 +199,13 @@ class LoadedModel:
     @property
     def n_embeddings(self) -> float:
         """Tokens that the model has embeddings for; infinite for models of images or sound."""
-        with suppress(NotImplementedError):
-            return getattr(self.model.get_input_embeddings(), "num_embeddings", math.inf)
-        return math.inf
+        size = _of_embeddings(self.model, "num_embeddings")
+        return math.inf if size is None else size
 
     @property
     def embedding_width(self) -> int | None:
         """Width of the embeddings of tokens, which ALBERT and ELECTRA project to hidden states; None without tokens."""
-        with suppress(NotImplementedError):
-            width = getattr(self.model.get_input_embeddings(), "embedding_dim", None)
-            return width if isinstance(width, int) else None
-        return None
+        return _of_embeddings(self.model, "embedding_dim")
 
     @cached_property
     def unembedded(self) -> dict[str, int]:
@@ -322,10 +318,17 @@ def _id_tokenizer(name: str, model: PreTrainedModel) -> PreTrainedTokenizerBase:
     Raises:
         OptionError: for a model that reads no tokens.
     """
+    if (size := _of_embeddings(model, "num_embeddings")) is None:
+        raise OptionError(f"--model-args tokenizer=ids: {name} has no embeddings of tokens.", "Leave it out.")
+    return id_tokenizer(size)
+
+
+def _of_embeddings(model: PreTrainedModel, size: str) -> int | None:
+    """A size of the embeddings of tokens, by the name that torch gives it; None of models of images or sound."""
     with suppress(NotImplementedError):
-        if isinstance(size := getattr(model.get_input_embeddings(), "num_embeddings", None), int):
-            return id_tokenizer(size)
-    raise OptionError(f"--model-args tokenizer=ids: {name} has no embeddings of tokens.", "Leave it out.")
+        found = getattr(model.get_input_embeddings(), size, None)
+        return found if isinstance(found, int) else None
+    return None
 
 
 def _reader(
@@ -432,7 +435,7 @@ def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
     if tokens := loaded.unembedded:
         raise ModelError(
             f"{loaded.name}: the tokenizer has {max(tokens.values()) + 1} tokens, the model embeddings for "
-            f"{loaded.n_embeddings}. It cannot read {', '.join(list(tokens)[:3])}{' …' if len(tokens) > 3 else ''}.",
+            f"{loaded.n_embeddings}. It cannot read {listed(tokens)}.",
             "Give the tokenizer that the model was trained with, or add embeddings with resize_token_embeddings.",
         )
     loaded.require_language("source")

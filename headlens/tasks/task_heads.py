@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import is_decoder_only
-from headlens.errors import ModelError, OptionError
+from headlens.errors import ModelError, OptionError, listed
 from headlens.interventions.compacting import heads_of_model
 from headlens.models.checkpoint_weights import is_optional, model_part
 from headlens.models.loading import LoadedModel, tokenizer_of
@@ -267,7 +267,7 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     fresh = [name for name, _ in model.named_parameters() if name not in known]
     if lost := [name for name in fresh if not is_optional(model, name)]:
         raise ModelError(
-            f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
+            f"{loaded.name} has no weights for {listed(lost)}.",
             f"Its checkpoint is a {type(old).__name__}; give one of the same kind.",
         )
     return ModelWithHead(model, _parts(model, fresh))
