@@ -16,6 +16,7 @@ from headlens.attention.supported_models import FAMILIES, UNSUPPORTED
 from headlens.errors import OptionError, UnsupportedModelError
 from headlens.heads import Head, Stack
 from headlens.weights.head_slicing import groups_before, heads_left
+from headlens.weights.shared_layer_masks import place_in_list
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
@@ -55,7 +56,7 @@ class Site:
     @property
     def layer_list(self) -> str:
         """Name of the list of layers that the module is in; empty where it is in none."""
-        return _place(self.module)[0]
+        return place_in_list(self.module)[0]
 
     def __str__(self) -> str:
         return f"{self.stack}.{self.layer}"
@@ -104,7 +105,7 @@ def is_decoder_only(model: nn.Module) -> bool:
 
 def _number(model: nn.Module, modules: list[_AttentionModule]) -> list[Site]:
     """The sites of the modules of one stack, with the numbers of their layers."""
-    places = [_place(m.name) for m in modules]
+    places = [place_in_list(m.name) for m in modules]
     lists = {prefix for prefix, _ in places}
     if len(lists) > 1:
         raise UnsupportedModelError(
@@ -142,13 +143,6 @@ def _stack_of(name: str, module: nn.Module) -> Stack:
     if "decoder" in parts or getattr(module, "is_causal", False):
         return "decoder"
     return "encoder"
-
-
-def _place(name: str) -> tuple[str, int | None]:
-    """The list of layers that a module is in, and its number there; the empty name and None where it is in none."""
-    parts = name.split(".")
-    first = next((i for i, part in enumerate(parts) if part.isdigit()), None)
-    return ("", None) if first is None else (".".join(parts[:first]), int(parts[first]))
 
 
 def _n_heads(attention: _AttentionModule) -> int:

@@ -15,6 +15,7 @@ from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import UnsupportedModelError
+from headlens.weights.shared_layer_masks import place_in_list
 
 _ADVICE = "Give a decoder such as GPT-2, Llama, Qwen2 or Gemma 2, with all of its heads."
 
@@ -116,10 +117,8 @@ class PatchedNodes(Edit):
 
 def _mlp_beside(model: nn.Module, site: Site) -> nn.Module | None:
     """The module `mlp` of the layer that an attention module is in."""
-    if not site.layer_list:
-        return None
-    number = site.module.removeprefix(f"{site.layer_list}.").partition(".")[0]
-    mlp = getattr(model.get_submodule(f"{site.layer_list}.{number}"), "mlp", None)
+    layers, number = place_in_list(site.module)
+    mlp = None if number is None else getattr(model.get_submodule(f"{layers}.{number}"), "mlp", None)
     return mlp if isinstance(mlp, nn.Module) else None
 
 

@@ -16,6 +16,7 @@ from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, UnsupportedModelError
 from headlens.heads import Stack
 from headlens.weights.head_slicing import output_projection
+from headlens.weights.shared_layer_masks import place_in_list
 
 
 @contextmanager
@@ -85,11 +86,11 @@ def remove_layers(model: PreTrainedModel, layers: Collection[int], stack: Stack)
             raise _unsupported(model, "its layers share weights in several groups")
         _set_depth(model, sites, [s.layer for s in sites if s.layer not in layers])
         return
-    names, places = zip(*map(_list_of, sites), strict=True)
+    names, places = zip(*(place_in_list(site.module) for site in sites), strict=True)
     blocks = model.get_submodule(names[0])
     if len(set(names)) > 1 or not isinstance(blocks, nn.ModuleList) or len(blocks) != len(sites):
         raise _unsupported(model, "its layers are not a plain list")
-    dropped = {place for site, place in zip(sites, places, strict=True) if site.layer in layers}
+    dropped = [place for site, place in zip(sites, places, strict=True) if place is not None and site.layer in layers]
     left = [place for place in range(len(blocks)) if place not in dropped]
     held_by_others = {name for place in left for name, _ in blocks[place].named_parameters()}
     for place in dropped:
@@ -119,13 +120,6 @@ def check_layers(layers: Collection[int], sites: list[Site], flag: str) -> None:
             f"{flag}: there is no layer {missing[0]} in the {sites[0].stack}.",
             f"Its layers are {min(numbers)} to {max(numbers)}.",
         )
-
-
-def _list_of(site: Site) -> tuple[str, int]:
-    """The name of the list of layers that a site is in, and its place there."""
-    parts = site.module.split(".")
-    first = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
-    return ".".join(parts[:first]), int(parts[first]) if parts[first].isdigit() else 0
 
 
 def _set_depth(model: PreTrainedModel, sites: list[Site], left: list[int]) -> None:

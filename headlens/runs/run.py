@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
@@ -14,7 +14,7 @@ import pandas as pd
 from torch import nn
 
 from headlens.attention.model_normalizer import attention_name
-from headlens.attention.sites import find_sites
+from headlens.attention.sites import Site, find_sites
 from headlens.attention_masks.mask_options import MaskOptions
 from headlens.attention_masks.model_mask import mask_record, under_mask
 from headlens.corpora.sentence import CorpusSummary
@@ -192,7 +192,7 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
         loaded: the model.
         label: name of the model in tables.
     """
-    removed = removed_heads(loaded.model)
+    removed, sites = removed_heads(loaded.model), _known_sites(loaded.model)
     languages = chosen_languages(loaded.tokenizer, loaded.model, loaded.unknown_languages)
     return {
         "model": label,
@@ -203,19 +203,17 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
         "device": str(loaded.device),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "attention": attention_name(loaded.model),
-        **_sharing(loaded.model),
+        **({"layers_share_weights": len({site.module for site in sites}) < len(sites)} if sites else {}),
         **({"languages": languages} if languages else {}),
         **({"heads_removed": [str(head) for head in removed]} if removed else {}),
     }
 
 
-def _sharing(model: nn.Module) -> dict[str, bool]:
-    """Whether layers compute with the same weights, as in ALBERT; nothing of a model whose heads are not found."""
-    try:
-        sites = find_sites(model)
-    except UnsupportedModelError:
-        return {}
-    return {"layers_share_weights": len({site.module for site in sites}) < len(sites)}
+def _known_sites(model: nn.Module) -> list[Site]:
+    """Where a model computes attention; nothing of a model whose heads are not found."""
+    with suppress(UnsupportedModelError):
+        return find_sites(model)
+    return []
 
 
 def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
@@ -225,11 +223,7 @@ def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
 
 def shared_keys(loaded: LoadedModel) -> SharedKeys:
     """Returns which heads of a model share keys; one without heads that can be found shares nothing."""
-    try:
-        sites = find_sites(loaded.model)
-    except UnsupportedModelError:
-        sites = []
-    groups = {(s.stack, s.layer): s.shared_by for s in sites if s.shared_by > 1}
+    groups = {(s.stack, s.layer): s.shared_by for s in _known_sites(loaded.model) if s.shared_by > 1}
     return SharedKeys(tuple(islice(_labels(loaded), _LABELS)), groups)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import UnsupportedModelError
-from headlens.weights.head_slicing import FUSED, SEPARATE, Matrix, output_weight, plain_layer
+from headlens.weights.head_slicing import FUSED, SEPARATE, Matrix, find_layers, output_weight
 
 # Beside those whose heads can be cut out: T5's, and one of which the features alone are known.
 _SEPARATE, _FUSED = (*SEPARATE, ("q", "k", "v")), {**FUSED, "Phi3Attention": ("qkv_proj", False)}
@@ -43,13 +43,7 @@ class HeadMatrices:
 
 def inward_layers(module: nn.Module) -> tuple[Matrix, ...]:
     """Returns the layers of an attention module to queries, keys and values, or the one to all; none where unknown."""
-    for names in _SEPARATE:
-        separate = [layer for name in names if (layer := plain_layer(module, name)) is not None]
-        if len(separate) == len(names):
-            return tuple(separate)
-    name = _FUSED.get(type(module).__name__, ("", False))[0]
-    layer = plain_layer(module, name) if name else None
-    return () if layer is None else (layer,)
+    return find_layers(module, _SEPARATE, _FUSED)
 
 
 def head_matrices(model: nn.Module, name: str, n_heads: int) -> HeadMatrices:

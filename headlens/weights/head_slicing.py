@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,25 +138,37 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
         counts = (parts.n_heads, parts.n_heads // groups)
         # A module without heads has none in any of them.
         fits = input_features(output) % size == 0 and counts[0] % groups == 0
-        if fits and all(p.width(counts, size) == _output_features(p.module) for p in inward):
+        if fits and all(p.width(counts, size) == p.module.weight.shape[p.axis] for p in inward):
             _refuse_further(module, name, parts)
             return parts
-    raise UnsupportedModelError(
-        f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no plain layers of queries, "
-        "keys, values and output there whose features belong to heads.",
-        "Where the output projection is known, compact --stock writes zeros in place of heads.",
-    )
+    why = "headlens finds no plain layers of queries, keys, values and output there whose features belong to heads"
+    raise _uncut(module, name, why)
 
 
 def _inward(module: nn.Module) -> tuple[InwardProjection, ...]:
-    for names in SEPARATE:
-        layers = [plain_layer(module, name) for name in names]
-        present = [layer for layer in layers if layer is not None]
-        if len(present) == len(layers):
-            return tuple(InwardProjection(layer, (not place,)) for place, layer in enumerate(present))
-    name, together = FUSED.get(type(module).__name__, ("", False))
+    layers = find_layers(module, SEPARATE, FUSED)
+    if len(layers) == 1:
+        return (InwardProjection(layers[0], (True, False, False), FUSED[type(module).__name__][1]),)
+    return tuple(InwardProjection(layer, (not place,)) for place, layer in enumerate(layers))
+
+
+def find_layers(
+    module: nn.Module, separate: Iterable[Sequence[str]], fused: Mapping[str, tuple[str, bool]]
+) -> tuple[Matrix, ...]:
+    """Returns the layers of an attention module to queries, keys and values, or the one to all; none where unknown.
+
+    Args:
+        module: the attention module.
+        separate: names that the three may have.
+        fused: by class of the module, the name of one layer to all.
+    """
+    for names in separate:
+        layers = [layer for name in names if (layer := plain_layer(module, name)) is not None]
+        if len(layers) == len(names):
+            return tuple(layers)
+    name, _ = fused.get(type(module).__name__, ("", False))
     layer = plain_layer(module, name) if name else None
-    return () if layer is None else (InwardProjection(layer, (True, False, False), together),)
+    return () if layer is None else (layer,)
 
 
 def _refuse_further(module: nn.Module, name: str, parts: HeadProjections) -> None:
@@ -170,18 +182,18 @@ def _refuse_further(module: nn.Module, name: str, parts: HeadProjections) -> Non
         of_heads = "." not in path and parameter.shape == (parts.n_heads,)
         of_one = "norm" in path.lower() and parameter.shape == (parts.head_size,)
         if id(parameter) not in layers and not of_heads and not of_one and not path.startswith("LayerNorm."):
-            raise UnsupportedModelError(
-                f"The heads of {name} ({type(module).__name__}) cannot be cut out: they have {path} of the shape "
-                f"{tuple(parameter.shape)} in common.",
-                "Where the output projection is known, compact --stock writes zeros in place of heads.",
-            )
+            raise _uncut(module, name, f"they have {path} of the shape {tuple(parameter.shape)} in common")
     used = set(inspect.unwrap(type(module).forward).__code__.co_names)
     if unknown := sorted(used.intersection((*_HEAD_COUNTS, *_KEY_COUNTS)) - vars(module).keys()):
-        raise UnsupportedModelError(
-            f"The heads of {name} ({type(module).__name__}) cannot be cut out: its code reads {unknown[0]} from the "
-            "configuration, which is that of all layers.",
-            "Where the output projection is known, compact --stock writes zeros in place of heads.",
-        )
+        why = f"its code reads {unknown[0]} from the configuration, which is that of all layers"
+        raise _uncut(module, name, why)
+
+
+def _uncut(module: nn.Module, name: str, why: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"The heads of {name} ({type(module).__name__}) cannot be cut out: {why}.",
+        "Where the output projection is known, compact --stock writes zeros in place of heads.",
+    )
 
 
 def plain_layer(owner: nn.Module, path: str) -> Matrix | None:
@@ -191,10 +203,6 @@ def plain_layer(owner: nn.Module, path: str) -> Matrix | None:
     except AttributeError:
         return None
     return module if isinstance(module, nn.Linear | Conv1D) and type(module) in (nn.Linear, Conv1D) else None
-
-
-def _output_features(module: Matrix) -> int:
-    return int(module.weight.shape[1] if isinstance(module, Conv1D) else module.weight.shape[0])
 
 
 def output_projection(model: nn.Module, name: str) -> Matrix:
@@ -259,9 +267,7 @@ def scale_heads(model: nn.Module, name: str, factors: Sequence[float]) -> None:
     Raises:
         UnsupportedModelError: see `output_projection`; and if its features do not belong to heads evenly.
     """
-    module = output_projection(model, name)
-    # (heads x d, features) of a Conv1D, transposed elsewhere
-    columns = module.weight if isinstance(module, Conv1D) else module.weight.T
+    columns = output_weight(model, name).T  # (heads x d, features)
     if len(columns) % len(factors):
         raise UnsupportedModelError(
             f"The output projection of {name} has {len(columns)} input features, which are not the same number for "

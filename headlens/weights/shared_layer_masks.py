@@ -114,6 +114,11 @@ def mask_depths(
 
 def around_layers(name: str) -> str:
     """The name of the module around the list of layers that an attention module is in; it runs once in a pass."""
+    return place_in_list(name)[0].rpartition(".")[0]
+
+
+def place_in_list(name: str) -> tuple[str, int | None]:
+    """The list of layers that a module is in, and its number there; the empty name and None where it is in none."""
     parts = name.split(".")
-    first = next((i for i, part in enumerate(parts) if part.isdigit()), 1)
-    return ".".join(parts[: first - 1])
+    first = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    return ("", None) if first is None else (".".join(parts[:first]), int(parts[first]))
