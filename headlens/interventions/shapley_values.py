@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -35,14 +36,47 @@ class _RowGates(Edit):
         return output * gates.to(output)[:, None, :, None]
 
 
-def shapley_values(
-    model: PreTrainedModel,
-    inputs: Mapping[str, Any],
-    losses: Callable[[Any], Tensor],
-    rows: Sequence[int],
-    orders: Sequence[npt.NDArray[np.intp]],
-    players: Sequence[Head],
-) -> Floats:
+@dataclass(frozen=True)
+class HeadGame:
+    """The heads of a model as the players of one game for each example of a batch.
+
+    Args:
+        model: in evaluation mode.
+        inputs: of the batch.
+        losses: of the model's outputs, (examples,).
+        rows: how many rows of the batch each example has.
+        players: all heads that the model uses in this batch.
+    """
+
+    model: PreTrainedModel
+    inputs: Mapping[str, Any]
+    losses: Callable[[Any], Tensor]
+    rows: Sequence[int]
+    players: Sequence[Head]
+
+    @contextmanager
+    def coalitions(self) -> Iterator[Callable[[npt.NDArray[np.bool_]], Floats]]:
+        """Gives the loss of each example inside `with`, given which players are gone from it, (examples, players)."""
+        gates = _RowGates()
+        layers = list(dict.fromkeys(head[:2] for head in self.players))
+        owner = np.repeat(np.arange(len(self.rows)), self.rows)
+        with AttentionSession(self.model, edits=[gates]) as session, torch.inference_mode():
+            sites = {(s.stack, s.layer): s for s in session.sites}
+
+            def loss_without(gone: npt.NDArray[np.bool_]) -> Floats:
+                for layer in layers:
+                    heads = sites[layer].heads
+                    kept = np.ones((len(self.rows), len(heads)))
+                    for number, head in enumerate(self.players):
+                        if head[:2] == layer:
+                            kept[:, heads.index(head)] = ~gone[:, number]
+                    gates.values[layer] = torch.from_numpy(kept[owner])
+                return self.losses(self.model(**self.inputs)).double().cpu().numpy()
+
+            yield loss_without
+
+
+def shapley_values(game: HeadGame, orders: Sequence[npt.NDArray[np.intp]]) -> Floats:
     """How much the loss of each example grows with every head that goes, in a random order of its own and its reverse.
 
     The game of an example: the players are the heads, a coalition is worth minus the loss with all other heads at 0.
@@ -51,40 +85,29 @@ def shapley_values(
     et al. 2022).
 
     Args:
-        model: in evaluation mode.
-        inputs: of a batch.
-        losses: of the model's outputs, (examples,).
-        rows: how many rows of the batch each example has.
+        game: of the examples of a batch.
         orders: for every example, the numbers of the players in the order in which they go.
-        players: all heads that the model uses in this batch.
 
     Returns:
         (examples, players), in the unit of the loss.
     """
-    found = np.zeros((len(rows), len(players)))
-    with _coalitions(model, inputs, losses, rows, players) as loss_without:
-        everybody = np.zeros((len(rows), len(players)), bool)
+    examples, players = len(game.rows), len(game.players)
+    found = np.zeros((examples, players))
+    with game.coalitions() as loss_without:
+        everybody = np.zeros((examples, players), bool)
         full, empty = loss_without(everybody), loss_without(~everybody)
         for direction in (1, -1):
             gone, before = everybody.copy(), full
-            for step in range(len(players)):
+            for step in range(players):
                 going = np.array([order[::direction][step] for order in orders])
-                gone[np.arange(len(rows)), going] = True
-                after = empty if step == len(players) - 1 else loss_without(gone)
-                found[np.arange(len(rows)), going] += (after - before) / 2
+                gone[np.arange(examples), going] = True
+                after = empty if step == players - 1 else loss_without(gone)
+                found[np.arange(examples), going] += (after - before) / 2
                 before = after
     return found
 
 
-def interaction_samples(
-    model: PreTrainedModel,
-    inputs: Mapping[str, Any],
-    losses: Callable[[Any], Tensor],
-    coalitions: npt.NDArray[np.bool_],
-    players: Sequence[Head],
-    pair: tuple[int, int],
-    rows: Sequence[int] | None = None,
-) -> Floats:
+def interaction_samples(game: HeadGame, coalitions: npt.NDArray[np.bool_], pair: tuple[int, int]) -> Floats:
     """How much more two players are worth together than apart, for each example in a coalition of its own.
 
     In the game of `shapley_values` this is v(T ∪ ij) - v(T ∪ i) - v(T ∪ j) + v(T). Its mean over the coalitions that
@@ -93,19 +116,15 @@ def interaction_samples(
     the other; above 0, each needs the other.
 
     Args:
-        model: in evaluation mode.
-        inputs: of a batch.
-        losses: of the model's outputs, (examples,).
+        game: of the examples of a batch.
         coalitions: which others are there, (examples, players); what it says of the pair does not count.
-        players: all heads that the model uses in this batch.
         pair: the numbers of the two players.
-        rows: how many rows of the batch each example has; None for one.
 
     Returns:
         (examples,), in the unit of the loss.
     """
     found = np.zeros(len(coalitions))
-    with _coalitions(model, inputs, losses, rows or [1] * len(coalitions), players) as loss_without:
+    with game.coalitions() as loss_without:
         for first, second in product((False, True), repeat=2):
             gone = ~coalitions
             gone[:, pair] = not first, not second
@@ -124,31 +143,3 @@ def random_coalitions(rng: np.random.Generator, players: int, pair: tuple[int, i
     there = np.zeros((2, players), bool)
     there[0, others[:size]] = there[1, others[size:]] = True
     return there
-
-
-@contextmanager
-def _coalitions(
-    model: PreTrainedModel,
-    inputs: Mapping[str, Any],
-    losses: Callable[[Any], Tensor],
-    rows: Sequence[int],
-    players: Sequence[Head],
-) -> Iterator[Callable[[npt.NDArray[np.bool_]], Floats]]:
-    """Gives the loss of each example inside `with`, given which players are gone from it, (examples, players)."""
-    gates = _RowGates()
-    layers = list(dict.fromkeys(head[:2] for head in players))
-    owner = np.repeat(np.arange(len(rows)), rows)
-    with AttentionSession(model, edits=[gates]) as session, torch.inference_mode():
-        sites = {(s.stack, s.layer): s for s in session.sites}
-
-        def loss_without(gone: npt.NDArray[np.bool_]) -> Floats:
-            for layer in layers:
-                heads = sites[layer].heads
-                kept = np.ones((len(rows), len(heads)))
-                for number, head in enumerate(players):
-                    if head[:2] == layer:
-                        kept[:, heads.index(head)] = ~gone[:, number]
-                gates.values[layer] = torch.from_numpy(kept[owner])
-            return losses(model(**inputs)).double().cpu().numpy()
-
-        yield loss_without

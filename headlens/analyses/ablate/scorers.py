@@ -19,10 +19,10 @@ from headlens.analyses.ablate.stand_ins import batch_tokens
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
-from headlens.errors import OptionError, UnsupportedModelError
+from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
 from headlens.interventions.pruned_model import pruned_model
-from headlens.interventions.shapley_values import interaction_samples, random_coalitions, shapley_values
+from headlens.interventions.shapley_values import HeadGame, interaction_samples, random_coalitions, shapley_values
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.entropy import Entropy
 from headlens.metrics.metric import Metric, Statistics
@@ -369,7 +369,7 @@ class ShapleyEstimator(ImportanceEstimator):
                 seeds = ([self.seed, len(parts), place] for place in places)
                 orders = [np.random.default_rng(seed).permutation(len(players)) for seed in seeds]
                 losses, rows = partial(task.losses, batch=batch), [len(p.rows) for p in batch.prepared]
-                parts[-1][places] = shapley_values(network, inputs, losses, rows, orders, players)
+                parts[-1][places] = shapley_values(HeadGame(network, inputs, losses, rows, players), orders)
 
             for number in range(self.rounds):
                 parts.append(np.zeros((len(self.examples), len(players))))
@@ -416,11 +416,12 @@ class InteractionEstimator(ImportanceEstimator):
         def run(batch: TaskBatch, inputs: Mapping[str, Any]) -> None:
             places = [p.index for p in batch.prepared]
             losses, rows = partial(task.losses, batch=batch), [len(p.rows) for p in batch.prepared]
+            game = HeadGame(network, inputs, losses, rows, players)
             for number in range(self.rounds):
                 generators = (np.random.default_rng([self.seed, number, *pair, place]) for place in places)
                 drawn = np.stack([random_coalitions(rng, len(players), pair) for rng in generators])
                 for there in (drawn[:, 0], drawn[:, 1]):
-                    own = interaction_samples(network, inputs, losses, there, players, pair, rows)
+                    own = interaction_samples(game, there, pair)
                     found[places] += own / (2 * self.rounds)
 
         self.each_batch(self.model, run)
@@ -464,12 +465,7 @@ def task_target(task: Task, reader: Reader) -> targets.Target:
         return targets.EveryPosition()
     if task.head in _TARGETS:
         return _TARGETS[task.head]()
-    mask_id = reader.tokenizer.mask_token_id
-    if mask_id is None:
-        raise OptionError(
-            f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
-        )
-    return targets.MaskedTokenLogits(int(mask_id))
+    return targets.MaskedTokenLogits(reader.mask_id)
 
 
 class RelevanceEstimator(ImportanceEstimator):

@@ -24,7 +24,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.shapley_values import shapley_values
+from headlens.interventions.shapley_values import HeadGame, shapley_values
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
 from headlens.tables.ablation_tables import PRUNING_AREAS
@@ -77,9 +77,8 @@ def test_shapley_values_are_those_of_the_enumeration(wordpiece_tokenizer: PreTra
         )
     orders = [np.array(order) for order in itertools.permutations(range(4))]
     batch = examples.task.collate([examples.prepared[0]] * 24, examples.reader, "cpu")
-    found = shapley_values(
-        model, batch.inputs, lambda outputs: examples.task.losses(outputs, batch), [1] * 24, orders, heads
-    )
+    game = HeadGame(model, batch.inputs, lambda outputs: examples.task.losses(outputs, batch), [1] * 24, heads)
+    found = shapley_values(game, orders)
     np.testing.assert_allclose(found.mean(0), expected, atol=1e-12)
     np.testing.assert_allclose(found.sum(1), worth[()] - worth[tuple(heads)], atol=1e-12)
 

@@ -29,7 +29,7 @@ from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.shapley_values import interaction_samples, random_coalitions
+from headlens.interventions.shapley_values import HeadGame, interaction_samples, random_coalitions
 from headlens.models.loading import LoadedModel
 from headlens.runs.reading import RecordedRun
 from headlens.tasks.task_examples import Examples
@@ -104,8 +104,9 @@ def test_samples_in_all_coalitions_give_the_enumerated_index(
     coalitions[::2, list(pair)] = True
     heads = [h for s in find_sites(model) for h in s.heads]
     batch = examples.task.collate([examples.prepared[0]] * len(sets), examples.reader, "cpu")
-    given = (model, batch.inputs, lambda outputs: examples.task.losses(outputs, batch), coalitions, heads, pair)
-    found = interaction_samples(*given)
+    rows = [1] * len(sets)
+    game = HeadGame(model, batch.inputs, lambda outputs: examples.task.losses(outputs, batch), rows, heads)
+    found = interaction_samples(game, coalitions, pair)
     weights = [factorial(N - len(there) - 2) * factorial(len(there)) / factorial(N - 1) for there in sets]
     assert sum(weights) == pytest.approx(1)
     expected = index(worth, *pair)
