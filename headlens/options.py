@@ -290,30 +290,26 @@ class Checked:
             OptionError: naming the option, and what to do.
         """
         declared = {leaf.name: (leaf, value) for leaf, value in _held(self)}
-        for declared_option, value in declared.values():
-            if value is not None and declared_option.option.help:
-                declared_option.check(value)
-        for declared_option, value in declared.values():
-            if not (declared_option.option.needs or declared_option.option.excludes) or value in (
-                declared_option.default,
-                None,
-            ):
+        for leaf, value in declared.values():
+            if value is not None and leaf.option.help:
+                leaf.check(value)
+        for leaf, value in declared.values():
+            needs, excludes = leaf.option.needs, leaf.option.excludes
+            if not (needs or excludes) or value in (leaf.default, None):
                 continue
-            if declared_option.option.needs:
-                name, _, wanted = declared_option.option.needs.partition("=")
+            if needs:
+                name, _, wanted = needs.partition("=")
                 needed, held = declared[name]
                 if wanted and held != wanted:
                     advice = f"It goes with {needed.flag} {wanted}."
-                    raise OptionError(f"{declared_option.flag} is not for {needed.flag} {held}.", advice)
+                    raise OptionError(f"{leaf.flag} is not for {needed.flag} {held}.", advice)
                 if not wanted and held in (None, (), False, needed.default):
-                    advice = f"Give {needed.flag} as well, or leave {declared_option.flag} out."
-                    raise OptionError(f"{declared_option.flag} only applies together with {needed.flag}.", advice)
-            if declared_option.option.excludes:
-                other, held = declared[declared_option.option.excludes]
+                    advice = f"Give {needed.flag} as well, or leave {leaf.flag} out."
+                    raise OptionError(f"{leaf.flag} only applies together with {needed.flag}.", advice)
+            if excludes:
+                other, held = declared[excludes]
                 if held not in (other.default, None):
-                    raise OptionError(
-                        f"{declared_option.flag} and {other.flag} cannot be combined.", "Give one of them."
-                    )
+                    raise OptionError(f"{leaf.flag} and {other.flag} cannot be combined.", "Give one of them.")
 
 
 @dataclass(frozen=True)
@@ -345,9 +341,9 @@ class CommandOptions:
     def groups(self) -> dict[str, list[DeclaredOption]]:
         """Declared options that the command line gives together, by the name of their group."""
         by_group: dict[str, list[DeclaredOption]] = {}
-        for declared_option in self.options.values():
-            if declared_option.option.group and declared_option.option.command_line:
-                by_group.setdefault(declared_option.option.group, []).append(declared_option)
+        for leaf in self.options.values():
+            if leaf.option.group and leaf.option.command_line:
+                by_group.setdefault(leaf.option.group, []).append(leaf)
         return by_group
 
     def request(self, values: Mapping[str, Any]) -> Any:
@@ -368,19 +364,10 @@ class CommandOptions:
         Raises:
             OptionError: if there is no option of a name.
         """
-        flags = {
-            flag: declared_option.name
-            for declared_option in self.options.values()
-            for flag in declared_option.option.flags
-        }
-        flags |= {
-            f"--{flag}": declared_option.name
-            for declared_option in self.options.values()
-            for flag in declared_option.former_names
-        }
-        by_field = {
-            flags.get(f"--{name.replace('_', '-')}", name.replace("-", "_")): value for name, value in values.items()
-        }
+        flags: dict[str, str] = {}
+        for leaf in self.options.values():
+            flags |= dict.fromkeys([*leaf.option.flags, *(f"--{former}" for former in leaf.former_names)], leaf.name)
+        by_field = {flags.get(f"--{n.replace('_', '-')}", n.replace("-", "_")): value for n, value in values.items()}
         for name in by_field:
             if name not in self.options:
                 typed, known = name.replace("_", "-"), (option.replace("_", "-") for option in self.options)
@@ -488,10 +475,8 @@ def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:
     Raises:
         OptionError: for a value that cannot be meant.
     """
-    worded = {declared_option.name: declared_option for declared_option in getattr(request, "OVERRIDES", ())}
-    return _build(
-        request, {**{name: declared_option.default for name, declared_option in worded.items()}, **values}, None, parts
-    )
+    worded = {leaf.name: leaf.default for leaf in getattr(request, "OVERRIDES", ())}
+    return _build(request, {**worded, **values}, None, parts)
 
 
 def _build(kind: type[T], values: Mapping[str, Any], instance: Any, parts: Mapping[str, Any]) -> T:
@@ -566,16 +551,8 @@ def _fields(kind: type, instance: Any) -> Iterator[tuple[Field[Any], DeclaredOpt
             default = attribute.default_factory() if attribute.default_factory is not MISSING else attribute.default
         held = without_none(hints[attribute.name])
         part = held if isinstance(held, type) and is_dataclass(held) else None
-        yield (
-            attribute,
-            DeclaredOption(
-                attribute.name,
-                hints[attribute.name],
-                default,
-                attribute.metadata.get(_DECLARED, Option("")),
-            ),
-            part,
-        )
+        declared = attribute.metadata.get(_DECLARED, Option(""))
+        yield attribute, DeclaredOption(attribute.name, hints[attribute.name], default, declared), part
 
 
 def without_none(hint: Any) -> Any:
