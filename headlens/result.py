@@ -107,9 +107,7 @@ class Result:
     @cached_property
     def figures(self) -> dict[str, Figure]:
         """The figures by name, drawn from the tables when they are first asked for."""
-        from matplotlib.figure import Figure
-
-        return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
+        return dict(self._drawn())
 
     def plot(self, name: str | None = None, width: Literal["full", "column"] = "full") -> Figure:
         """Returns a figure by its name or that of a column that it draws; the main figure if no name is given.
@@ -121,8 +119,6 @@ class Result:
         Raises:
             OptionError: if there is no such figure, or none at all, or no such width.
         """
-        from matplotlib.figure import Figure
-
         if width not in list(WIDTHS):
             inches = ", ".join(f'"{known}" ({wide:g} inches)' for known, wide in WIDTHS.items())
             raise OptionError(f"width {width!r} is unknown.", f"Choose one of {inches}.")
@@ -131,7 +127,7 @@ class Result:
         report = report_of_run(self._recorded)
         with drawn_for(width):
             for known, figure in self._drawn() if width == "full" else self._draw(self._recorded):
-                if isinstance(figure, Figure) and (name is None or report.is_asked_for(known, name)):
+                if figure is not None and (name is None or report.is_asked_for(known, name)):
                     return figure
         names = ", ".join(self.figures)
         columns = [str(column) for table in self.tables.values() for column in table]
@@ -175,8 +171,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         """The result in a notebook: what was found, what to know, and attention to be explored or the main figure."""
-        from matplotlib.figure import Figure
-
         findings = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.findings)
         notes = "".join(f"<li>{escape(visible_text(text))}</li>" for text in self.notes)
         title = escape(visible_text(f"headlens {self.command} of {', '.join(self._recorded.models)}"))
@@ -190,7 +184,7 @@ class Result:
         if (view := self._report.attention(self._recorded)) is not None and not tables:
             page = page_of_view(f"Attention of {' and '.join(view.states)}", view)
             return "".join([*parts, notebook_frame(page, f"headlens {self.command}")])
-        main = next((figure for _, figure in self._drawn() if isinstance(figure, Figure)), None)
+        main = next((figure for _, figure in self._drawn()), None)
         if main is not None:
             picture = io.BytesIO()
             main.savefig(picture, format="png", dpi=110)

@@ -352,10 +352,8 @@ class AttentionSession(ReversibleContext):
             if module in self._unchecked:
                 check_core(context, module, mask, **kwargs)
                 self._unchecked.remove(module)
-            asked_normalizer = self.normalizer
-            normalizer = (
-                asked_normalizer.at(context) if isinstance(asked_normalizer, CallNormalizer) else asked_normalizer
-            )
+            asked = self.normalizer
+            normalizer = asked.at(context) if isinstance(asked, CallNormalizer) else asked
             return attend_as(normalizer, module, context.query, context.key, context.value, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)

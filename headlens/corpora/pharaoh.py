@@ -81,11 +81,8 @@ class AlignedCorpus(CorpusView):
         for number, pair in self._numbered():
             assert pair.target is not None
             ends = len(pair.source.words), len(pair.target.words)
-            if any(
-                link[0] == ends[0] or link[1] == ends[1]
-                for sentence_links in links[number - 1 : number]
-                for link in sentence_links
-            ):
+            here = links[number - 1] if number <= len(links) else []
+            if any(link[0] == ends[0] or link[1] == ends[1] for link in here):
                 return 1
         raise CorpusError(
             "does not tell whether words are counted from 0 or from 1: no link has a 0 or the number of a last word.",

@@ -25,6 +25,7 @@ from headlens.memory import is_out_of_memory
 # Heads of these sizes, and of those in between, which are computed as the next larger one.
 _SIZES = (16, 32, 64, 128, 256)
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_PRECISION = {"IP": "tf32x3"}  # of products of float32: three products of TF32 keep about all digits
 # Heads and weights of a tile of pairs of heads.
 DIVERGENCE_SIZES = {"TILE": 16, "BN": 16, "num_warps": 4}
 # A program adds up so many weights of each pair; of more than so many parts, a multiple of it.
@@ -197,11 +198,6 @@ class _Scores:
         }
 
     @property
-    def precision(self) -> dict[str, str]:
-        """Of products of float32: three products of TF32 keep about all digits."""
-        return {"IP": "tf32x3"}
-
-    @property
     def sizes(self) -> dict[str, int]:
         """Rows and columns of a tile, see `tile_sizes`."""
         return tile_sizes(self.query.dtype, self.query.shape[3])
@@ -218,7 +214,7 @@ class _Scores:
             query, key, value, mask, lse if sink is None else sink, output, lse, lse if given is None else given,
             *query_and_key, *value.stride()[:3], *of_mask, output.stride(0), output.stride(2), output.stride(1),
             n_heads, n_queries, n_keys, *self.numbers,
-            **self.constants, **self.precision, **self.sizes, HAS_SINK=sink is not None,
+            **self.constants, **_PRECISION, **self.sizes, HAS_SINK=sink is not None,
         )  # fmt: skip
         return output, KernelRows(self, lse, given)
 
@@ -269,7 +265,7 @@ class KernelRows(Rows):
             *(unused if t is None else t for t in (facts.key_parts, facts.query_parts)),
             *(unused if t is None else t for t in given),
             *scores.strides, *strides, n_heads, n_queries, n_keys, n_blocks, *scores.numbers,
-            **scores.constants, **scores.precision, **sizes, N_PARTS=n_parts,
+            **scores.constants, **_PRECISION, **sizes, N_PARTS=n_parts,
             OF_PEAK=statistics.peak is not None, OF_ENTROPY=statistics.entropy is not None,
             OF_PLACES=statistics.distance is not None, OF_RECEIVED=received is not None, OF_READ=read is not None,
             OF_PARTS=parts is not None,
@@ -292,7 +288,7 @@ class KernelRows(Rows):
             keys.tokens, keys.slots, keys.starts[:, -1].contiguous(), keys.words, target,
             *scores.strides, *target.stride()[:2], n_heads, n_queries,
             queries.words.shape[1], queries.tokens.shape[1], keys.words.shape[1], keys.tokens.shape[1], *scores.numbers,
-            **scores.constants, **scores.precision, TILE=TILE, OTHERS=others, num_warps=2, num_stages=2,
+            **scores.constants, **_PRECISION, TILE=TILE, OTHERS=others, num_warps=2, num_stages=2,
         )  # fmt: skip
 
     def weights(self, sentence: Tensor, query: Tensor) -> Tensor:
