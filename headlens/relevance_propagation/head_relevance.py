@@ -133,7 +133,6 @@ class HeadRelevances:
         conservation: where relevance went, by rule; for rules that pass it back to the inputs.
         encoding: sentences and words read and left out.
         notes: what the user should know about these numbers.
-        identical: how many outputs were read, if all are the same; else 0.
     """
 
     table: HeadTable
@@ -142,7 +141,6 @@ class HeadRelevances:
     conservation: dict[Rule, Conservation]
     encoding: EncodingCounts
     notes: list[str] = field(default_factory=list)
-    identical: int = 0
 
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
@@ -243,7 +241,6 @@ def head_relevance(
         conservation,
         encoding,
         warnings + notes,
-        identical,
     )
 
 
