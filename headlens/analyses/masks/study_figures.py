@@ -83,9 +83,9 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown), n, whether the models
         of all seeds give one answer, the lowest of their shares of one answer, whether several seeds have the same
         value or difference, and where there is one seed and the table has them verdict, margin, p_margin_holm and
-        n_to_decide. The delta is what is achieved less what the same seeds achieve without a mask; it is NaN for these themselves.
-        Intervals are those of the examples for one seed, and where all seeds agree, which tells nothing of how much
-        others would differ; else of Student's t over the seeds. Of differences they are paired.
+        n_to_decide. The delta is what is achieved less what the same seeds achieve without a mask; it is NaN for these
+        themselves. Intervals are those of the examples for one seed, and where all seeds agree, which tells nothing of
+        how much others would differ; else of Student's t over the seeds. Of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
     unmasked = {key: group.set_index("seed")["value"] for key, group in without_mask(masks).groupby(BLOCK)}
