@@ -74,8 +74,15 @@ def warned_title(words: str, relevance: pd.DataFrame | None) -> str:
         return words
     _, rows = requested_rule(relevance)
     against = rows[opposing(rows)] if "layer" in rows else rows.iloc[:0]
-    layers = [str(layer) for layer in against["layer"].drop_duplicates()] if len(against) else []
-    warning = f"\nshares of layers that work against the target: {', '.join(layers)}" if layers else ""
+    # Layers of other models and stacks have the same numbers.
+    places = [name for name in ("model", "stack") if name in rows and len(rows[name].unique()) > 1]
+    layers: dict[str, list[str]] = {}
+    for row in against[[*places, "layer"]].drop_duplicates().to_dict("records") if len(against) else ():
+        layers.setdefault(", ".join(str(row[name]) for name in places), []).append(str(row["layer"]))
+    named = "; ".join(
+        f"{place}: {', '.join(numbers)}" if place else ", ".join(numbers) for place, numbers in layers.items()
+    )
+    warning = f"\nshares of layers that work against the target: {named}" if named else ""
     return figure_title(words, rows) + warning
 
 

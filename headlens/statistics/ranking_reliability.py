@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 SPLITS = 30  # random divisions of the examples
+_SLIGHTLY = 0.05  # of the variance of ranks on a half
 
 
 class VarianceShares(NamedTuple):
@@ -77,8 +79,9 @@ def variance_shares(first: Floats, second: Floats) -> VarianceShares:
 
     Ranks are standardised, so that their variance on a half is 1. What two methods have in common on different halves
     is that of the items; what one method has in common with itself there beyond that is its own. The rest is that of
-    the examples, and half of it is left on twice as many, as in the formula of Spearman and Brown. Shares that are
-    estimated below 0 are set to 0.
+    the examples, and half of it is left on twice as many, as in the formula of Spearman and Brown. Shares that
+    are estimated below 0 are set to 0, as where methods rank in opposite orders. Where methods agree with each other by
+    far more than with themselves, the variance cannot be divided so, and all are NaN.
 
     Args:
         first: ranks on the first halves, (splits, methods, items); two methods at least.
@@ -88,7 +91,10 @@ def variance_shares(first: Floats, second: Floats) -> VarianceShares:
     methods = len(correlations)
     same, other = np.eye(methods, dtype=bool), ~np.eye(methods, dtype=bool)
     items, within = float(correlations[other].mean()), float(correlations[same].mean())
-    parts = np.array([items, within - items, (1 - within) / 2]).clip(min=0)
+    parts = np.array([items, within - items, (1 - within) / 2])
+    if parts[1] < -_SLIGHTLY:
+        return VarianceShares(math.nan, math.nan, math.nan)
+    parts = parts.clip(min=0)
     return VarianceShares(*(parts / parts.sum()).tolist())
 
 

@@ -196,7 +196,7 @@ RANKING_VARIANCE = TableSchema(
             "examples.",
             words=("heads", "strategy", "examples", "orders"),
         ),
-        share("share", "Share of the variance of ranks that comes from there."),
+        share("share", "Share of the variance of ranks that comes from there; empty where it cannot be divided."),
         number(
             "correlation", "Mean Spearman's correlation between two halves, of the examples or of the rounds of orders."
         ),

@@ -133,6 +133,11 @@ def test_titles_warn_of_what_shares_do_not_show() -> None:
         "Roles (rule epsilon, target class)\nm: the same output for every example\n"
         "shares of layers that work against the target: 0"
     )
+    both = pd.concat([rows, rows.assign(model="other", raw=-rows["raw"])]).assign(same_output=False)
+    assert warned_title("Roles", both).endswith("work against the target: m: 0; other: 1")
+    stacks = pd.concat([rows, rows.assign(stack="cross", raw=1.0), rows.assign(stack="decoder", raw=-1.0)])
+    told = warned_title("Roles", stacks.assign(same_output=False))
+    assert told.endswith("work against the target: encoder: 0; decoder: 0, 1")
     even = warned_title("Roles", rows.assign(rule="taylor", same_output=False, even_output=True))
     assert even == "Roles (rule taylor, magnitudes, target class)\nm: predicts nothing here"
     without = warned_title("Roles", rows.assign(rule="taylor", same_output=False))

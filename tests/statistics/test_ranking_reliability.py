@@ -68,6 +68,15 @@ def test_unit_ranks_give_spearmans_correlation() -> None:
     assert np.isnan(unit_ranks(np.ones(4))).all()
 
 
+def test_a_variance_that_cannot_be_divided_is_not() -> None:
+    """Two strategies that agree with each other on other examples, and not with themselves: no shares add up to that."""
+    order = np.arange(8.0)
+    first, second = np.tile([order, -order], (5, 1, 1)), np.tile([-order, order], (5, 1, 1))
+    assert between_halves(first, second).tolist() == pytest.approx(np.array([[-1, 1], [1, -1]]))
+    assert np.isnan(variance_shares(first, second)).all()
+    assert variance_shares(first, first).method == pytest.approx(1), "each agrees with itself, and not with the other"
+
+
 def test_halves_keep_examples_with_equal_keys_together() -> None:
     keys = ["a", "a", "b", "c", "c", "c", "d"]
     halves = random_halves(keys, 50, 0)

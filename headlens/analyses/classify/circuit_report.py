@@ -10,7 +10,7 @@ import pandas as pd
 
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, Figures
-from headlens.pages.formatting import compared_texts, number_text, shown_of
+from headlens.pages.formatting import compared_texts, shown_of
 from headlens.pages.head_cards import HeadSeries, HeadWords
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots import style
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _KEYS = ["model", "stack", "layer", "head"]
 _PASS = 1 / 40  # of heads with random weights, that have as high a score of copying
-_LITTLE = 0.1  # of what random directions give: less than that above it is no composition to speak of
 _BEST, _ABREAST, _SMALL = 10, 3, 4.5  # rows of a table, panels in a row, points of numbers in cells
 _WITHIN = "Pale: no farther from 0 than 95 % of heads with random weights."
 
@@ -139,13 +138,10 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
         best = _largest(rows, "composition", 1).iloc[0]
         what: str = COMPOSITION_KINDS[str(best["kind"])]
         value, random = float(best["composition"]), float(best["random"])
-        of_random = f"{random:.2f} of random directions"
-        above = f"{value:.2f} above {of_random}"
-        if value < _LITTLE * random:
-            above = f"hardly more than by chance, {number_text(value)} above {of_random}"
         sentences.append(
             f"{model!s}: of all pairs of heads, the {what} of {head_name(best)} read most of what another head writes, "
-            f"{_other(best)}: {above}."
+            f"{_other(best)}: {value:.2f} above {random:.2f} of random directions (the largest of "
+            "all; how large that is by chance was not tested)."
         )
     return sentences
 

@@ -242,10 +242,10 @@ class MaskStudy:
         filled = {name: records[name] for name in records if records[name] or name == "masks"}
         tables = {name: _TABLES[name].frame(rows) for name, rows in filled.items()}
         tables["masks"] = with_family_verdicts(tables["masks"], ["task", "seed"])
-        if agreeing := int(means(tables["masks"])["seeds_agree"].sum()):
-            under = "mask or control" if agreeing == 1 else "masks and controls"
-            same = f"All seeds have the same value or difference under {agreeing} {under}"
-            notes.append(f"{same}: these intervals are over examples.")
+        for metric, rows in means(tables["masks"]).groupby("metric", sort=False):
+            if agreeing := int(rows["seeds_agree"].sum()):
+                where = f"in {agreeing} of {counted(len(rows), 'row')}, which have intervals over examples"
+                notes.append(f"{metric}: all seeds have the same value or difference {where}.")
         tables |= {"degrees": degrees_table(records["degrees"])} if "degrees" in tables else {}
         return tables, list(dict.fromkeys(notes))
 

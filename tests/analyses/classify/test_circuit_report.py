@@ -71,7 +71,7 @@ def test_sentences_name_the_head_that_copies_most_and_the_pair_that_composes_mos
         "The largest score is that of decoder.0.0, 0.90; it raises the logit of the token itself most for 25% of "
         "frequent tokens.",
         "m: of all pairs of heads, the keys of decoder.1.1 read most of what another head writes, decoder.0.0: 0.50 "
-        "above 0.12 of random directions.",
+        "above 0.12 of random directions (the largest of all; how large that is by chance was not tested).",
     ]
     (single,) = circuit_sentences({"circuits": circuits(scores=(0.9, 0.0))})
     assert "1 of 2 heads copies by its weights" in single
@@ -86,11 +86,6 @@ def test_as_many_heads_as_by_chance_copy_nothing(scores: tuple[float, ...], coun
     assert "which is no more than chance gives. The largest score is that of decoder.0.0" in told
     assert "copies by" not in told
     assert ("above 0.1000" in told) == (scores[0] == 0.103), "scores that look alike have more digits"
-
-
-def test_a_pair_that_composes_no_more_than_by_chance_is_no_composition() -> None:
-    (told,) = circuit_sentences({"composition": pairs().assign(composition=[0.0011, -0.3, -0.2])})
-    assert told.endswith("decoder.0.1: hardly more than by chance, 0.001 above 0.12 of random directions.")
 
 
 def test_tables_have_the_highest_first_model_by_model() -> None:
