@@ -69,7 +69,7 @@ def test_unit_ranks_give_spearmans_correlation() -> None:
 
 
 def test_a_variance_that_cannot_be_divided_is_not() -> None:
-    """Two strategies that agree with each other on other examples, and not with themselves: no shares add up to that."""
+    """Two strategies that agree with each other on other examples, and not with themselves: nothing adds up to that."""
     order = np.arange(8.0)
     first, second = np.tile([order, -order], (5, 1, 1)), np.tile([-order, order], (5, 1, 1))
     assert between_halves(first, second).tolist() == pytest.approx(np.array([[-1, 1], [1, -1]]))
