@@ -23,7 +23,7 @@ def mean_interval(values: npt.ArrayLike) -> tuple[float, float, float]:
     """
     numbers = np.asarray(values, np.float64)
     mean = float(numbers.mean())
-    if len(numbers) < 2 or np.ptp(numbers) <= _BESIDE * np.abs(numbers).max():
+    if len(numbers) < 2 or np.ptp(numbers) <= _BESIDE * max(1.0, float(np.abs(numbers).max())):
         return mean, math.nan, math.nan
     half_width = float(special.stdtrit(len(numbers) - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(len(numbers)))
     return mean, mean - half_width, mean + half_width

@@ -98,5 +98,6 @@ def test_numbers_that_differ_by_rounding_are_the_same() -> None:
     mean, *ends = mean_interval([0.71 - 0.61, 0.81 - 0.71, 0.1])
     assert mean == pytest.approx(0.1)
     assert np.isnan(ends).all()
+    assert np.isnan(mean_interval([0.0, 1.1e-16, -1.1e-16])[1:]).all(), "of differences of nothing, too"
     low, high = mean_interval([0.1, 0.1 + 1e-9])[1:]
     assert low < 0.1 < high
