@@ -9,6 +9,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import load_file, save_file
@@ -296,7 +297,7 @@ class LearnedMask:
         rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
         return self._frame(rows, HEADS_OF_MASKS)
 
-    def positions(self, window: int = 1, longest: int | None = None) -> pd.DataFrame:
+    def positions(self, window: int = 1, lengths: Mapping[int, int] | None = None) -> pd.DataFrame:
         """The mean P and the share that is kept, by class and by offset, of every head.
 
         Only positions that are learned count: those that some text of the training has, and that the mask does not
@@ -305,27 +306,32 @@ class LearnedMask:
 
         Every position is of one class, the first that fits: `special` are the first and last row and column, `diagonal`
         is i = j, `neighbourhood` |i - j| up to the window, `rest` all others. Rows of the class `offset` have those
-        with one |i - j| that are not special.
+        with one |i - j| that are not special. `texts` is the share of the training texts that a position of the class
+        is learned from, the mean over its positions: those that have it, in the structured form its offset.
 
         Args:
             window: w of the neighbourhood.
-            longest: tokens of the longest text of the training; None where texts are as long as the mask.
+            lengths: how many texts of the training have how many tokens; None where all are as long as the mask.
         """
         n = self.file.length
+        texts = np.repeat(*np.array(list((lengths or {n: 1}).items())).T)
         groups = [*zip(CLASSES, repeat(None)), *zip(repeat("offset"), range(n - 2))]
         apart, special = _places(n)
         of_offsets = apart.masked_fill(special, n) == torch.arange(n - 2)
         every = torch.cat([_members(n, window).bool(), of_offsets], dim=1).double()
-        members = every * _learnable(n, longest or n, self.file.ends, self.file.diagonal)
+        members = every * _learnable(n, int(texts.max()), self.file.ends, self.file.diagonal)
         counts, occurs = members.sum(dim=0), every.any(dim=0).tolist()
         kinds = (self.probabilities, self.file.allowed)
         # (layers or 1, heads, P or what stays, groups)
         means = torch.stack([t.double().flatten(2) @ members / counts for t in kinds], dim=2)
+        # The last place of each position, from 0, or of the first text that has its offset between both ends.
+        needed = apart + 2 if self.file.ends else torch.maximum(*torch.meshgrid(*2 * [torch.arange(n)], indexing="ij"))
+        having = torch.from_numpy((texts[:, None] > np.arange(n + 2)).mean(0))[needed.flatten()]
         rows = [
-            {**key, "class": name, "offset": offset, "positions": int(count), "p": p, "kept": kept}
+            {**key, "class": name, "offset": offset, "positions": int(count), "p": p, "kept": kept, "texts": share}
             for key, of_head in self._heads(means)
-            for (name, offset), count, is_there, p, kept in zip(
-                groups, counts.tolist(), occurs, *of_head.tolist(), strict=True
+            for (name, offset), count, is_there, p, kept, share in zip(
+                groups, counts.tolist(), occurs, *of_head.tolist(), (having @ members / counts).tolist(), strict=True
             )
             if is_there
         ]

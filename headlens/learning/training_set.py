@@ -295,7 +295,14 @@ class TrainingSet:
     @property
     def longest(self) -> int:
         """Tokens of the longest text that is learned."""
-        return max((p.length for p in self.data.prepared) if isinstance(self.data, TaskRows) else self.data.lengths)
+        return max(self.learned_lengths)
+
+    @property
+    def learned_lengths(self) -> Counter[int]:
+        """How many texts that are learned have how many tokens."""
+        return Counter(
+            [p.length for p in self.data.prepared] if isinstance(self.data, TaskRows) else list(self.data.lengths)
+        )
 
     def text_lengths(self) -> Counter[int]:
         """How many different texts of these examples have how many tokens; of text, how many of what is learned."""

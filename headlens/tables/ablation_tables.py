@@ -7,6 +7,7 @@ from headlens.tables.classify_tables import SMOOTHNESS
 from headlens.tables.table_schema import TableColumn, TableSchema, count, index, number, optional, share, truth, word
 
 _HEADS = "heads"
+_OF_EXAMPLE = "of the loss of an example"
 _OTHER = {
     "stack": "Which attention the other head belongs to.",
     "layer": "Number of its layer, from 0.",
@@ -74,8 +75,8 @@ ABLATION = TableSchema(
             number(
                 "attribution",
                 "With `--strategy-args confirm`, by how much the loss of the task grows without the head to first "
-                "order, on these examples.",
-                "of the loss",
+                "order, on these examples: the loss of an example, a sum where it predicts several tokens.",
+                _OF_EXAMPLE,
             ),
             truth(
                 "confirmed",
@@ -108,13 +109,13 @@ RANKINGS = TableSchema(
         number(
             "worth",
             "What the head is worth, higher for more: the loss of the metric without it (ranked), the size of its "
-            "gradient or relevance (importance, by layer; relevance), by how much the loss of the task grows "
-            "without it, to first order (attribution) or on average over orders in which heads go (shapley), the mean "
-            "norm of what it adds (norm), 1 minus the normalised entropy of its attention (entropy), or the "
-            "probability that its gate is open (gates).",
+            "gradient or relevance (importance, by layer; relevance), by how much the loss of an example, a sum "
+            "where it predicts several tokens, grows without it, to first order (attribution) or on average over "
+            "orders in which heads go (shapley), the mean norm of what it adds (norm), 1 minus the normalised entropy "
+            "of its attention (entropy), or the probability that its gate is open (gates).",
         ),
         number("rank", "Its rank, 1 for the head that is worth most; equal ones share the mean of their ranks."),
-        number("se", "Standard error of a Shapley value, over examples.", "of the loss"),
+        number("se", "Standard error of a Shapley value, over examples.", _OF_EXAMPLE),
         count("n", "How many examples the scores are from.", "examples"),
     ),
     ("model", "strategy", "stack", "layer", "head"),
@@ -131,18 +132,19 @@ INTERACTIONS = TableSchema(
             "interaction",
             "Shapley interaction index of the pair for minus the loss (Grabisch and Roubens 1999): by how much the "
             "Shapley value of one is larger where the other always is there than where it is gone. Below 0, each "
-            "stands in for the other; above 0, each needs the other.",
-            "of the loss",
+            "stands in for the other; above 0, each needs the other. The loss of an example is a sum where it predicts "
+            "several tokens.",
+            _OF_EXAMPLE,
         ),
-        number("se", "Its standard error, over examples.", "of the loss"),
+        number("se", "Its standard error, over examples.", _OF_EXAMPLE),
         number(
             "p_value",
             "Two-sided p-value of the hypothesis that it is 0 (t-test over examples), not corrected for multiple "
             "tests; empty for fewer than ten independent ones.",
         ),
         shared.P_HOLM.but("`p_value` corrected for the pairs of the model (Holm 1979)."),
-        number("value", "Shapley value of the head.", "of the loss"),
-        number("other_value", "Shapley value of the other head.", "of the loss"),
+        number("value", "Shapley value of the head.", _OF_EXAMPLE),
+        number("other_value", "Shapley value of the other head.", _OF_EXAMPLE),
         count("n", "How many examples it is from.", "examples"),
     ),
     ("model", "stack", "layer", "head", "other_stack", "other_layer", "other_head"),

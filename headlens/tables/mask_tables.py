@@ -220,7 +220,16 @@ POSITIONS_OF_MASKS = TableSchema(
         number("offset", "Distance of the positions; empty for classes.", _TOKENS),
         count("positions", "Positions of the class that are learned.", "positions", optional=True),
         number("p", "Mean probability that such a position stays; empty where none is learned."),
-        *optional(number("kept", "Share of them that the final mask keeps.", _POSITIONS), _DIAGONAL),
+        *optional(
+            number("kept", "Share of them that the final mask keeps.", _POSITIONS),
+            _DIAGONAL,
+            share(
+                "texts",
+                "Share of the training texts that such a position is learned from, the mean over positions: those that "
+                "have it, in the structured form its distance. The smaller it is, the more the penalty decides.",
+                "share of texts",
+            ),
+        ),
     ),
 )
 IMPORTANCE = TableSchema(

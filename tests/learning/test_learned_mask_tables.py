@@ -43,14 +43,31 @@ def test_positions_by_class_and_offset(
 ) -> None:
     n = 8
     mask = learned(LearnedMaskOptions(n, structured=structured, per_layer=per_layer, diagonal=diagonal))
-    found = mask.positions(window, longest)
+    lengths = {longest or n: 1, 3: 3, 4: 1}  # one text of five is the longest
+    found = mask.positions(window, None if longest is None else lengths)
     assert found.columns.tolist() == [name for name in POSITIONS_OF_MASKS.names if name != "penalty"]
     assert len(found) == (4 if per_layer else 2) * (len(CLASSES) + n - 2)
+
+    def having(i: int, j: int) -> float:
+        """The share of the texts that the parameter of a position is learned from: pairs, or offsets between ends."""
+        has = [
+            any(abs(a - b) == abs(i - j) for a in range(1, m - 1) for b in range(1, m - 1))
+            if structured
+            else max(i, j) < m
+            for m, count in ({n: 1} if longest is None else lengths).items()
+            for _ in range(count)
+        ]
+        return sum(has) / len(has)
+
     for row in found.to_dict("records"):
         layer = 0 if pd.isna(row["layer"]) else row["layer"]
         assert pd.isna(row["layer"]) != per_layer
         own = [
-            (float(mask.probabilities[layer, row["head"], i, j]), bool(mask.file.allowed[layer, row["head"], i, j]))
+            (
+                float(mask.probabilities[layer, row["head"], i, j]),
+                bool(mask.file.allowed[layer, row["head"], i, j]),
+                having(i, j),
+            )
             for i in range(n)
             for j in range(n)
             if max(i, j) < (longest or n) - structured
@@ -66,8 +83,9 @@ def test_positions_by_class_and_offset(
             assert math.isnan(row["p"])
             assert math.isnan(row["kept"])
             continue
-        assert row["p"] == pytest.approx(math.fsum(p for p, _ in own) / len(own), rel=1e-6)
-        assert row["kept"] == pytest.approx(sum(k for _, k in own) / len(own), rel=1e-9)
+        assert row["p"] == pytest.approx(math.fsum(p for p, _, _ in own) / len(own), rel=1e-6)
+        assert row["kept"] == pytest.approx(sum(k for _, k, _ in own) / len(own), rel=1e-9)
+        assert row["texts"] == pytest.approx(sum(share for *_, share in own) / len(own), rel=1e-9)
     shown = [
         [
             max(i, j) < (longest or n) - structured

@@ -96,7 +96,7 @@ def test_importance_is_followed_over_the_training(
     start |= {"diagonal": 0.5} if diagonal else {}
     start |= {"neighbourhood": 0.5, "rest": 0.5}
     assert by_step.loc[0].to_dict() == pytest.approx(start, abs=1e-3)
-    last = LearnedMask.of("mask", found.mask).positions(options.window, training_set.longest)
+    last = LearnedMask.of("mask", found.mask).positions(options.window, training_set.learned_lengths)
     means = last.groupby("class")["p"].mean().drop("offset").dropna()
     assert by_step.loc[6].to_dict() == pytest.approx(means.to_dict())
     assert not set(found.importance["class"]) & set(found.log)

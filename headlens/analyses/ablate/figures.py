@@ -212,7 +212,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     models = [str(name) for name in pruning["model"].unique()]
     titles = [_titled(name, pruning[pruning["model"].astype(str) == name]) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    verdicts = curves.verdicts_text(pruning[~pruning["strategy"].isin(RANDOM_SETS)])
+    verdicts = curves.verdicts_text(pruning[~pruning["strategy"].isin((NONE, *RANDOM_SETS))])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n({curves.intervals_text(pruning)}{verdicts})"
     width = min(style.page_width(), style.FULL_WIDTH * (1 if len(models) > 1 else 0.7))
     abreast = 1 if style.in_column() else len(models)
@@ -227,7 +227,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         # beside each other, so that intervals can be told apart
         shifts = {name: apart * (number - (len(strategies) - 1) / 2) for number, name in enumerate(strategies)}
         for strategy, shift in shifts.items():
-            _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
+            _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift, judged=bool(verdicts))
         for strategy, shift in shifts.items() if "control_of" in rows else ():
             _draw_controls(axes, rows[rows["control_of"] == strategy], look(strategy)[0], shift, 0.4 * apart)
         axes.set(xlim=(low, high), ylim=values, xticks=_ticks(_counts(pruning), _TICK * (high - low) / inches))
@@ -302,7 +302,7 @@ def _strategies(rows: pd.DataFrame) -> list[str]:
     return [str(name) for name in rows["strategy"].unique() if name not in (NONE, *CONTROLS)]
 
 
-def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
+def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float, *, judged: bool) -> None:
     colour, marker = look(strategy)
     means = rows.assign(value=float_column(rows, "value")).groupby("n_pruned")["value"].mean()
     orders = int(rows.groupby("n_pruned").size().max())
@@ -317,7 +317,7 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
         return
     curves.draw_intervals(axes, at, rows, colour)
     if strategy != RANDOM:
-        curves.draw_verdicts(axes, at, rows, colour, marker)
+        curves.draw_verdicts(axes, at, rows, colour, marker, judged=judged)
 
 
 def _draw_controls(axes: Axes, rows: pd.DataFrame, colour: str, shift: float, beside: float) -> None:

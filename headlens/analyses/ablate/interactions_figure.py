@@ -43,7 +43,13 @@ def interactions_map(interactions: pd.DataFrame) -> Figure | None:
     values = float_column(interactions, "interaction")
     low, high = bool((values < -end).any()), bool((values > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
-    scale = Scale("interaction, of the loss\n(red: each stands in for the other)", -end, end, style.DIVERGING, beyond)
+    scale = Scale(
+        "interaction, of the loss of an example\n(red: each stands in for the other)",
+        -end,
+        end,
+        style.DIVERGING,
+        beyond,
+    )
     places = max(0, 1 - math.floor(math.log10(end)))
     parts = {name: named(rows) for name, rows in models.items()}
     sizes = [len(names) for names, _, _ in parts.values()]

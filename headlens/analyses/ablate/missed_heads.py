@@ -53,9 +53,10 @@ def screening_notes(facts: Mapping[str, Any], metric: str) -> list[str]:
     """
     heads, confirmed = facts["heads"], facts["confirmed"]
     notes = [
-        f"Attribution (minus the derivative of the loss by a head's gate) ranked {heads} heads, and the {confirmed} "
-        f"whose attribution is largest in size, whatever its sign, were ablated. P-values are corrected for all "
-        f"{heads}, as attribution saw the same examples."
+        "Attribution (minus the derivative of the loss of an example, a sum where it predicts several tokens, by a "
+        f"head's gate) ranked {heads} heads, and the {confirmed} whose attribution is largest in size, "
+        f"whatever its sign, were ablated. P-values are corrected for all {heads}, as attribution saw the same "
+        "examples."
     ]
     if "subsets" in facts:
         others = counted(heads - confirmed, "other head")

@@ -83,9 +83,9 @@ def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
             sure = {"significant": "yes" if row["p_holm"] < LEVEL else "no", "n": row["n"]}
             records.append(run_label(run, runs) | {"model": row["model"]} | heads | numbers | sure)
     about = (
-        "Shapley interaction index of pairs of heads for minus the loss, on the examples that heads are chosen on: "
-        "below 0, each stands in for the other; above 0, each needs the other. P-values are corrected for the pairs of "
-        "the model (Holm)."
+        "Shapley interaction index of pairs of heads for minus the loss of an example (a sum where it predicts several "
+        "tokens), on the examples that heads are chosen on: below 0, each stands in for the other; above 0, each "
+        "needs the other. P-values are corrected for the pairs of the model (Holm)."
     )
     return page_table("Which heads stand in for each other, or need each other?", records, about)
 

@@ -137,8 +137,8 @@ def interaction_notes(interactions: pd.DataFrame | None) -> list[str]:
     heads = {Head(*key) for names in keys.values() for key in interactions[names].itertuples(index=False)}
     text = (
         f"Shapley interactions of {counted(len(interactions), 'pair')} of the {len(heads)} heads with the largest "
-        f"Shapley values, for the loss: {len(sure) or 'none'} {'is' if len(sure) < 2 else 'are'} significant after "
-        "Holm's correction"
+        f"Shapley values, for the loss of an example (a sum where it predicts several tokens): "
+        f"{len(sure) or 'none'} {'is' if len(sure) < 2 else 'are'} significant after Holm's correction"
     )
     ends = []
     for row, meaning in (

@@ -104,10 +104,11 @@ CAPTIONS = {
     ),
     "interactions": Caption(
         "Pairs of heads",
-        "By how much the Shapley value of a head for minus the loss is larger where the other head always is there "
-        "than where it is gone, on average over which others are there (Shapley interaction index; Grabisch and "
-        "Roubens 1999). Red, below 0: each stands in for the other. Blue, above 0: each needs the other. A dot marks "
-        "pairs that are significant after Holm's correction for all pairs of the model (t-test over examples).",
+        "By how much the Shapley value of a head for minus the loss of an example (a sum where it predicts several "
+        "tokens) is larger where the other head always is there than where it is gone, on average over which others "
+        "are there (Shapley interaction index; Grabisch and Roubens 1999). Red, below 0: each stands in for the other. "
+        "Blue, above 0: each needs the other. A dot marks pairs that are significant after "
+        "Holm's correction for all pairs of the model (t-test over examples).",
     ),
 }
 

@@ -43,7 +43,9 @@ KEPT = Scale("white: may attend", 0.0, 1.0, "gray")
 CLASS_LABELS = {"special": "first, last token", "neighbourhood": "neighbours"}
 _P = "importance P, 0 to 1"
 _BEFORE = style.FAINT
+_HALF = 0.5  # of the training texts
 _NOT_LEARNED = "not learned: in no training text, or held open or closed"
+_FEW_TEXTS = "dotted: in fewer than half of the training texts, so that the penalty decides more"
 _EMPTY: dict[str, Any] = {"facecolor": "none", "edgecolor": style.FAINT, "hatch": "////", "linewidth": 0}
 # inches
 _LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.28, 0.32, 0.16, 0.08, 0.24
@@ -156,7 +158,8 @@ def importance_by_place(positions: pd.DataFrame, model: str = "") -> Figure | No
     if positions.empty:
         return None
     # A file gives text, whose order is another one: 0, 1, 10, 100, 2.
-    positions = positions.assign(run=positions["mask"], **{k: float_column(positions, k) for k in ("offset", "p")})
+    numbers = {name: float_column(positions, name) for name in ("offset", "p", "texts")}
+    positions = positions.assign(run=positions["mask"], **numbers)
     controls = _is_control(positions)
     lines = list(_by_penalty(positions[~controls]))
     title = ", ".join(filter(None, ["Learned importance of positions, mean over heads", model]))
@@ -169,15 +172,20 @@ def importance_by_place(positions: pd.DataFrame, model: str = "") -> Figure | No
         shift = (number - (len(lines) - 1) / 2) * 0.8 / len(lines)
         heights = rows.groupby("class")["p"].mean().reindex(CLASSES).to_numpy(float)
         classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(lines), color=colour)
-        by_offset = rows[rows["class"] == "offset"].groupby("offset")["p"].mean()
-        at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
-        offsets.plot(at, mean, color=colour, linewidth=1, label=penalty)
+        by_offset = rows[rows["class"] == "offset"].groupby("offset")[["p", "texts"]].mean()
+        at, (mean, texts) = by_offset.index.to_numpy(float), by_offset.to_numpy(float).T
+        offsets.plot(at, np.where(texts < _HALF, np.nan, mean), color=colour, linewidth=1, label=penalty)
+        if len(few := np.flatnonzero(texts < _HALF)):
+            tail = slice(max(few[0] - 1, 0), None)  # from the last point of the line
+            offsets.plot(at[tail], mean[tail], ":", color=colour, linewidth=1)
         # What the penalty, or the form of the mask, alone decides.
         unknown = np.flatnonzero(np.isnan(heights) & np.isin(CLASSES, rows["class"]))
         if len(unknown):
             classes.bar(unknown + shift, 1.0, 0.8 / len(lines), label=_NOT_LEARNED, **_EMPTY)
-        if len(beyond := at[np.isnan(mean)]):
-            offsets.axvspan(beyond.min() - 0.5, beyond.max(), label=_NOT_LEARNED, **_EMPTY)
+        for beyond in at[np.isnan(mean)]:
+            offsets.axvspan(beyond - 0.5, min(beyond + 0.5, at[-1]), label=_NOT_LEARNED, **_EMPTY)
+    if any(line.get_linestyle() == ":" for line in offsets.lines):
+        offsets.plot([], [], ":", color=style.INK, linewidth=1, label=_FEW_TEXTS)
     classes.set_xticks(range(len(CLASSES)), [CLASS_LABELS.get(name, name).replace(", ", ",\n") for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by distance, first and last token left out")):
         axes.set_ylim(0, 1.05)

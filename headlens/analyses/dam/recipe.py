@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import asdict, replace
 
 import pandas as pd
@@ -107,6 +108,12 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
                 "; under λ = 0 nothing decides them: P stays near 1/2, where it began, and chance masks half of them"
             )
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}.")
+    median = statistics.median_low(opened.training_set.learned_lengths.elements())
+    if median < longest:
+        notes.append(
+            f"Half of the texts to learn from have at most {median} tokens. The fewer texts have a position, the more "
+            "the penalty decides its P (texts in positions.csv): P may fall with distance for this reason alone."
+        )
     if not tables:
         return notes
     for name, rows in tables["sparsity"].dropna(subset=["head"]).groupby("mask", sort=False):

@@ -114,7 +114,7 @@ class DamSweep:
             outcomes: of each training run.
         """
         masks = [(o, load_mask(self.run.path / MASKS / o.run)) for o in outcomes if o.mask]
-        lengths, places = self.training_set.text_lengths(), (self.options.window, self.training_set.longest)
+        lengths, places = self.training_set.text_lengths(), (self.options.window, self.training_set.learned_lengths)
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         fields = ("run", "penalty", "sparsity", "mask", "checkpoint", "diagonal")
         rows = [

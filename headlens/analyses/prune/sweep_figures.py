@@ -68,7 +68,8 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         return None
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
-    title = f"Quality by heads left: {metric} on {task}\n({curves.intervals_text(rows)}{curves.verdicts_text(rows)})"
+    verdicts = curves.verdicts_text(rows[~sweep_runs.is_unpruned(rows)])
+    title = f"Quality by heads left: {metric} on {task}\n({curves.intervals_text(rows)}{verdicts})"
     single = len(sets) == 1
     levels = [s.unpruned[s.unpruned["init"] == TRAINED] for s in sets]
     titles = [
@@ -86,7 +87,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         margin = 0.06 * (high - low or abs(high) or 1.0)
         axes.set_ylim(curves.no_shorter_than_margin((low - margin, high + margin), rows[rows["metric"] == metric]))
-        _draw_quality(axes, panel)
+        _draw_quality(axes, panel, judged=bool(verdicts))
     curves.legend_below(figure, drawn)
     style.fit_height(figure, drawn[::abreast], _HEIGHT * len(drawn[::abreast]))
     return figure
@@ -112,7 +113,7 @@ def _abreast(most: int) -> int:
     return 1 if style.in_column() else most
 
 
-def _draw_quality(axes: Axes, panel: _Set) -> None:
+def _draw_quality(axes: Axes, panel: _Set, *, judged: bool) -> None:
     from matplotlib.ticker import MaxNLocator
 
     most = max(
@@ -135,7 +136,7 @@ def _draw_quality(axes: Axes, panel: _Set) -> None:
         axes.plot(line.index.to_numpy(float), line.to_numpy(float), color=colour, linewidth=1.0)
         axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linestyle="none", label=label)
         curves.draw_intervals(axes, at, rows, colour)
-        curves.draw_verdicts(axes, at, rows, colour, marker)
+        curves.draw_verdicts(axes, at, rows, colour, marker, judged=judged)
         curves.draw_same_answers(axes, at, rows)
     curves.draw_chance(axes, float(chance[0]) if len(chance := float_column(panel.runs, "chance")) else np.nan)
     _name_runs(axes, panel.runs)

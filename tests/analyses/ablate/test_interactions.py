@@ -212,12 +212,13 @@ def test_pairs_are_tested_and_corrected() -> None:
 
 def test_what_is_told_of_pairs() -> None:
     assert interaction_notes(table()) == [
-        "Shapley interactions of 3 pairs of the 3 heads with the largest Shapley values, for the loss: 3 are "
-        "significant after Holm's correction: encoder.0.1 and encoder.10.0 -0.2 (standard error 0.04; each stands in "
-        "for the other); encoder.10.0 and cross.0.3 +0.3 (standard error 0.02; each needs the other)."
+        "Shapley interactions of 3 pairs of the 3 heads with the largest Shapley values, for the loss of an example (a "
+        "sum where it predicts several tokens): 3 are significant after Holm's correction: encoder.0.1 and "
+        "encoder.10.0 -0.2 (standard error 0.04; each stands in for the other); encoder.10.0 and cross.0.3 +0.3 "
+        "(standard error 0.02; each needs the other)."
     ]
     (none,) = interaction_notes(table(9))
-    assert none.endswith("for the loss: none is significant after Holm's correction.")
+    assert none.endswith("(a sum where it predicts several tokens): none is significant after Holm's correction.")
     assert interaction_notes(None) == []
     run = RecordedRun(Path("run"), "run", {"command": "ablate", "status": "finished"}, {"interactions": table()})
     shown = interacting_pairs([run])

@@ -287,9 +287,13 @@ def test_what_was_not_learned_is_hatched_and_named() -> None:
     hatched = [bar for bar in classes.patches if bar.get_hatch()]
     assert len(hatched) == 2, "a bar for each λ"
     assert {round(bar.get_x() + bar.get_width() / 2) for bar in hatched} == {0}
-    (beyond, *_) = [span for span in offsets.patches if span.get_hatch()]
-    assert (beyond.get_x(), beyond.get_x() + beyond.get_width()) == (1.5, 3)
+    ends = [(span.get_x(), span.get_x() + span.get_width()) for span in offsets.patches if span.get_hatch()]
+    assert ends[:2] == [(1.5, 2.5), (2.5, 3)], "up to the last distance"
     assert "not learned" in " ".join(text.get_text() for text in figure.legends[0].get_texts())
+    without = importance_by_place(rows.assign(p=rows["p"].mask(rows["offset"] == 0)))
+    assert without is not None
+    ends = [(span.get_x(), span.get_x() + span.get_width()) for span in without.axes[1].patches if span.get_hatch()]
+    assert set(ends) == {(-0.5, 0.5)}, "not what lies between it and what is beyond the texts"
     far = importance_by_place(rows.assign(p=rows["p"].mask(rows["offset"] >= 2)))
     assert far is not None
     for drawn in (figure, far):
@@ -300,6 +304,18 @@ def test_what_was_not_learned_is_hatched_and_named() -> None:
     assert whole.legends[0].get_patches() == []
     table = dam_markdown(sweep(), rows.assign(p=rows["p"].mask(unknown)))
     assert table.count("| not learned |") == 2
+
+
+def test_distances_that_few_texts_have_are_dotted() -> None:
+    rows = positions()
+    figure = importance_by_place(rows.assign(texts=np.where(rows["offset"] >= 2, 0.4, 1.0)))
+    assert figure is not None
+    solid, dotted, *_ = figure.axes[1].lines
+    assert np.isfinite(solid.get_ydata()).tolist() == [True, True, False, False]
+    assert dotted.get_linestyle() == ":"
+    assert dotted.get_xdata().tolist() == [1, 2, 3]
+    assert dotted.get_ydata().tolist() == pytest.approx([0.6 / (1 + k) for k in (1, 2, 3)])
+    assert "fewer than half" in " ".join(text.get_text() for text in figure.legends[0].get_texts())
 
 
 def test_pictures_of_p_show_what_was_learned_up_to_the_longest_text() -> None:
