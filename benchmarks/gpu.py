@@ -370,7 +370,7 @@ def head_removal(bench: Bench) -> list[Table]:
     model = BertForSequenceClassification(bench.config()).eval().to(bench.device)
     table = Table(
         "Every head ablated once: the sweep beside a full pass for each head",
-        ["texts x tokens", "heads", "sweep, ms", "full passes, ms", "full passes / sweep"],
+        ["texts x tokens", "heads", "sweep, ms", "full passes, ms", "full passes / sweep", "by operations"],
     )
     heads = model.config.num_hidden_layers * model.config.num_attention_heads
     for rows, length in ((2, 16),) if bench.tiny else ((64, 24), (16, 128), (4, 512)):
@@ -386,7 +386,7 @@ def head_removal(bench: Bench) -> list[Table]:
         whole = [t * model.config.num_attention_heads / each for t in found["full"]]
         ratio = ratios({"sweep": found["sweep"], "full": whole}, "sweep")["full"]
         medians = statistics.median(found["sweep"]), statistics.median(whole)
-        table.rows.append([f"{rows} x {length}", heads, *medians, ratio])
+        table.rows.append([f"{rows} x {length}", heads, *medians, ratio, head_sweep.operations(model, batch)])
         table.checks.append(
             (f"{rows} x {length}, sweep against full passes", head_sweep.difference(model, batch), 1e-3)
         )

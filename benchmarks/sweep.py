@@ -25,6 +25,7 @@ import inputs as corpora
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel, PreTrainedModel
 
 from headlens.analyses.ablate.sweep import sweep_batch
@@ -129,6 +130,16 @@ def print_table(title: str, contenders: dict[str, Callable[[], float]], rounds: 
         )
 
 
+def operations(model: PreTrainedModel, batch: Inputs) -> float:
+    """Floating-point operations of a full pass for every head over those of the sweep: what exact reuse can save."""
+    with FlopCounterMode(display=False) as sweep:
+        ours(model, [batch], None)
+    with FlopCounterMode(display=False) as whole, torch.no_grad():
+        model(**batch)
+    heads = sum(site.n_heads for site in find_sites(model))
+    return heads * float(whole.get_total_flops()) / sweep.get_total_flops()
+
+
 def difference(model: PreTrainedModel, batch: Inputs) -> float:
     """Largest difference between the sweep and full passes, relative to the largest number."""
     one, other = ours(model, [batch], None), full_passes(model, [batch], find_sites(model)[0].n_heads)
@@ -188,6 +199,7 @@ def compared(
     title = f"{title}, {len(rows)} texts of {sum(r.length for r in rows) / len(rows):.0f} tokens"
     padding = [sum(b["input_ids"].numel() for b in bs) / sum(r.length for r in rows) - 1 for bs in (same, small)]
     title += f" (+{padding[0]:.0%} padding, in batches of 16 {padding[1]:.0%})"
+    title += f", {operations(model, same[0]):.2f} by operations of the first batch"
     print_table(f"{title}, largest difference {difference(model, same[0]):.1e}", contenders, options.rounds)
 
 
