@@ -44,6 +44,8 @@ class HeadSeries:
         sure: of numbers with 0 in the middle of their colours, the column that is 1 where they are significant and 0
             where they are not, which is pale; without it, or where it is empty, their intervals tell.
         lead: the column of what stands before the number on a card, such as the offset that it is the share of.
+        high: the upper end of its colours, where no number is larger; None for the largest number.
+        beside: columns of what it is to be compared with, such as that of uniform attention, by what that is called.
     """
 
     key: str
@@ -59,6 +61,8 @@ class HeadSeries:
     lead: str = ""
     worse: bool = False
     sure: str = ""
+    high: float | None = None
+    beside: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -244,10 +248,11 @@ def _add_series(models: dict[str, _Model], run: str, series: HeadSeries) -> None
         low, high = series.bounds or ("", "")
         numbers = {"values": series.value, "lows": low, "highs": high, "sure": series.sure}
         model.series.append(
-            {name: getattr(series, name) for name in ("key", "title", "about", "diverging", "worse", "unit")}
+            {name: getattr(series, name) for name in ("key", "title", "about", "diverging", "worse", "unit", "high")}
             | {name: _grids(parts, column) for name, column in numbers.items()}
             | {"run": run, "letters": _words(parts, series.letters), "leads": _words(parts, series.lead)}
             | {"categories": [[name, colour] for name, colour in series.categories.items()]}
+            | {"beside": [[what, _grids(parts, column)] for what, column in series.beside.items()]}
         )
 
 

@@ -38,8 +38,9 @@ CAPTIONS = {
         "shares of a layer add up to 1, and do not compare layers. Blue heads work in the direction of their layer, "
         "red ones against it, white ones neither. A layer with a red triangle works against the target as a whole (the "
         "95 % interval of its sum is below 0): `raw` says what its heads do. Below each share is half the width of "
-        "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers whose heads cancel "
-        "on average, where shares mean nothing. Grey heads have no share, as those of their layer cancel or give 0. "
+        "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers of which it is not "
+        "decided whether they serve the target or oppose it, and those whose heads cancel on average, where shares "
+        "mean nothing. Grey heads have no share, as those of their layer cancel or give 0. "
         "The rule taylor gives magnitudes, which do not tell what works against the target: its colours begin at 0.",
     ),
     "relevance_raw": Caption(
@@ -52,8 +53,9 @@ CAPTIONS = {
         "Relevance with intervals",
         "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples, blue above 0 and "
         "red below it: in the direction of the layer's sum, or against it. Layers named in red work against the target "
-        "as a whole (the 95 % interval of their sum is below 0); where heads cancel, shares mean nothing. The dashed "
-        "line is an equal share for every head; open dots are heads whose interval contains 0. Triangles with numbers "
+        "as a whole (the 95 % interval of their sum is below 0); where heads cancel, shares mean nothing, and where "
+        "it is not decided whether the layer serves the target, a share above 0 may be one against it. The dashed line "
+        "is an equal share for every head; open dots are heads whose interval contains 0. Triangles with numbers "
         "stand for shares beyond the axis, which occur where the heads of a layer nearly cancel.",
     ),
     "rule_agreement": Caption(

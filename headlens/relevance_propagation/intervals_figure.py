@@ -15,8 +15,8 @@ from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
 from headlens.relevance_propagation.shares import (
     CANCEL,
     MARGIN,
+    OPEN,
     OPPOSES,
-    cancelling,
     even_shares,
     figure_title,
     gives_magnitudes,
@@ -25,6 +25,7 @@ from headlens.relevance_propagation.shares import (
     relevance_scale,
     requested_rule,
     span,
+    unclear_direction,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ _AGAINST = "Triangle: the layer as a whole works against the target. Blue: in th
 _WITHIN = "Shares compare the heads of a layer, not layers; relevance_raw compares all."
 _NO_SIGN = "Magnitudes: this rule does not tell which heads work against the target. "
 _PALE = "Pale: the interval contains 0"
-_IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)"}
+_UNCLEAR = ", or the heads of the layer cancel, or are not shown to serve or oppose the target: shares mean little."
+_IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)", OPEN: " (direction not decided)"}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
@@ -60,16 +62,14 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     if not has_numbers(rows, "relevance"):
         return None
     scale = relevance_scale("share of the layer's relevance", rows, "relevance", rows)
-    cancel = cancelling(rows).any()
+    unclear = unclear_direction(rows).any()
     cells = Cells(
         "relevance",
         warned=opposing,
         warning=_AGAINST,
         remark=f"{_NO_SIGN * gives_magnitudes(rows)}{_WITHIN}" if has_numbers(rows, "raw") else "",
-        unsure=lambda part: holds_zero(part) | cancelling(part),
-        pale=""
-        if gives_magnitudes(rows)
-        else _PALE + (", or the heads of the layer cancel, and shares mean nothing." if cancel else "."),
+        unsure=lambda part: holds_zero(part) | unclear_direction(part),
+        pale="" if gives_magnitudes(rows) else _PALE + (_UNCLEAR if unclear else "."),
     )
     return interval_map(rows, cells, scale, figure_title("Relevance of attention heads", rows))
 

@@ -10,12 +10,13 @@ import pandas as pd
 
 from headlens.findings.verdicts import not_apart, tied
 from headlens.pages.formatting import by_sign, number_text, shown_of, value_text
-from headlens.pages.head_cards import HeadFacts, HeadSeries
+from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
 from headlens.pages.page_tables import PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
-from headlens.plots.heatmaps import limit
+from headlens.plots.heatmaps import holds_zero, limit
 from headlens.relevance_propagation.shares import (
     NO_PREDICTION,
+    OPPOSES,
     SERVES,
     UNSIGNED,
     UNSIGNED_RULES,
@@ -31,6 +32,7 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
 _RAW = ("raw", "raw_low", "raw_high")
+_SERIES = ("raw", ("raw_low", "raw_high"))  # of a page
 _REMAINDER = ("remainder", "remainder_low", "remainder_high")
 _FEW = " in these few examples, which have no intervals and tell little of others"
 OPPOSED = (
@@ -170,26 +172,47 @@ def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
-    """Returns the shares of relevance by head, a series of the page for every rule."""
-    about = "Share of what its layer contributes to the target; the shares of a layer add up to 1."
-    return [
-        HeadSeries(
-            f"relevance {rule}",
-            f"relevance ({rule})",
-            about,
-            of_rule(relevance, rule),
-            "relevance",
-            _BOUNDS,
-            diverging=rule not in UNSIGNED_RULES,
-            unit="share of its layer",
-        )
-        for rule in rules_of_table(relevance)
-    ]
+    """Returns contributions and shares of relevance by head, two series of the page for every rule."""
+    series = []
+    for rule in rules_of_table(relevance):
+        rows, signed = of_rule(relevance, rule), rule not in UNSIGNED_RULES
+        raw = "Contribution to the target in units of the output, which compares heads of different layers"
+        raw += ": blue for the target, red against it." if signed else ": magnitudes, which have no sign."
+        share = "Share of what its layer contributes to the target; the shares of a layer add up to 1."
+        if signed:
+            share += (
+                " Blue is in the direction of the layer, which may be against the target: the card of a head tells."
+            )
+            clear = np.isin(layer_signs(rows).astype(str), (SERVES, OPPOSES))
+            rows = rows.assign(sure=np.where(holds_zero(rows) | ~clear, 0.0, 1.0))
+        looks: dict[str, Any] = {"diverging": signed}
+        title = f"relevance ({rule})"
+        series.append(HeadSeries(f"contribution {rule}", f"{title}, contribution", raw, rows, *_SERIES, **looks))
+        looks |= {"unit": "share of its layer", "sure": "sure" if signed else ""}
+        series.append(HeadSeries(f"relevance {rule}", title, share, rows, "relevance", _BOUNDS, **looks))
+    return series
+
+
+def layer_words(relevance: pd.DataFrame) -> list[HeadWords]:
+    """Returns what the layer of every head does to the target as a whole, in words, for every rule that tells it."""
+    words = []
+    for rule in rules_of_table(relevance):
+        rows = of_rule(relevance, rule)
+        totals = zip(*(float_column(rows, f"layer_{name}") for name in _RAW), strict=True)
+        does = [
+            f"{sign}: {value_text(*total)} in units of the output" if np.isfinite(total[0]) else str(sign)
+            for sign, total in zip(layer_signs(rows), totals, strict=True)
+        ]
+        if rule not in UNSIGNED_RULES:
+            words.append(HeadWords(f"Its layer as a whole, by relevance ({rule})", rows.assign(text=does)))
+    return words
 
 
 def relevance_heads(run: RecordedRun) -> HeadFacts:
     """Relevance under every rule."""
-    return HeadFacts(relevance_series(run.tables["relevance"])) if "relevance" in run.tables else HeadFacts()
+    if "relevance" not in run.tables:
+        return HeadFacts()
+    return HeadFacts(relevance_series(run.tables["relevance"]), layer_words(run.tables["relevance"]))
 
 
 def relevance_findings(run: RecordedRun) -> list[str]:

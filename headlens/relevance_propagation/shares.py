@@ -64,7 +64,7 @@ def figure_title(words: str, rows: pd.DataFrame) -> str:
 
 
 def warned_title(words: str, relevance: pd.DataFrame | None) -> str:
-    """The title of a figure of shares: as `figure_title`, and which layers work against the target as a whole.
+    """The title of a figure of shares: as `figure_title`, and which layers do not serve the target as a whole.
 
     Args:
         words: what is drawn.
@@ -73,17 +73,23 @@ def warned_title(words: str, relevance: pd.DataFrame | None) -> str:
     if relevance is None or relevance.empty:
         return words
     _, rows = requested_rule(relevance)
-    against = rows[opposing(rows)] if "layer" in rows else rows.iloc[:0]
+    title = figure_title(words, rows)
     # Layers of other models and stacks have the same numbers.
     places = [name for name in ("model", "stack") if name in rows and len(rows[name].unique()) > 1]
-    layers: dict[str, list[str]] = {}
-    for row in against[[*places, "layer"]].drop_duplicates().to_dict("records") if len(against) else ():
-        layers.setdefault(", ".join(str(row[name]) for name in places), []).append(str(row["layer"]))
-    named = "; ".join(
-        f"{place}: {', '.join(numbers)}" if place else ", ".join(numbers) for place, numbers in layers.items()
+    of_layers = (
+        "shares of layers that work against the target",
+        "shares of layers of which it is not decided whether they serve it",
     )
-    warning = f"\nshares of layers that work against the target: {named}" if named else ""
-    return figure_title(words, rows) + warning
+    for what, chosen in zip(of_layers, (opposing, unclear_direction), strict=True):
+        layers: dict[str, list[str]] = {}
+        found = rows[chosen(rows)] if "layer" in rows else rows.iloc[:0]
+        for row in found[[*places, "layer"]].drop_duplicates().to_dict("records") if len(found) else ():
+            layers.setdefault(", ".join(str(row[name]) for name in places), []).append(str(row["layer"]))
+        named = "; ".join(
+            f"{place}: {', '.join(numbers)}" if place else ", ".join(numbers) for place, numbers in layers.items()
+        )
+        title += f"\n{what}: {named}" if named else ""
+    return title
 
 
 def even_shares(rows: pd.DataFrame) -> Grid:
@@ -137,9 +143,12 @@ def opposing(rows: pd.DataFrame) -> Marks:
     return np.asarray(layer_signs(rows) == OPPOSES, bool)
 
 
-def cancelling(rows: pd.DataFrame) -> Marks:
-    """Which rows are of a layer whose heads cancel: shares of their sum, which may be anything, mean nothing."""
-    return np.asarray(layer_signs(rows) == CANCEL, bool)
+def unclear_direction(rows: pd.DataFrame) -> Marks:
+    """Which rows are of a layer that is not shown to serve or oppose the target, or whose heads cancel.
+
+    Shares of a sum near 0, which may have either sign, mean little or nothing.
+    """
+    return np.isin(layer_signs(rows).astype(str), (CANCEL, OPEN))
 
 
 def same_output(count: int) -> str:

@@ -17,6 +17,7 @@ from headlens.analyses.report.registry import report_of
 from headlens.errors import InputError
 from headlens.maps.stored_maps import LABELS, WEIGHTS, read_maps, write_maps
 from headlens.pages.head_cards import LONGEST, HeadFacts, HeadSeries, HeadShares, HeadWords, SentenceMap, head_page
+from headlens.relevance_propagation.shares import layer_signs
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 
@@ -30,6 +31,17 @@ SERIES = HeadSeries("v", "value <b>", "about", ROWS, "value", ("low", "low"))
 def facts(folder: Path) -> HeadFacts:
     run = read_recorded(folder, "run")
     return report_of(run.command).heads(run)
+
+
+def test_what_numbers_are_compared_with_goes_with_them() -> None:
+    """Shares say little without those of uniform attention, and colours are those of the figure: to the same end."""
+    series = HeadSeries("v", "v", "about", ROWS, "value", high=1.0, beside={"uniform attention": "low"})
+    (model,) = head_page([("run", HeadFacts([series]))])["models"]
+    (shown,) = model["series"]
+    assert shown["high"] == 1.0
+    assert shown["beside"] == [
+        ["uniform attention", {"encoder": [[0.1, None, None], [None, None, None]], "cross": [[None, 0.5]]}]
+    ]
 
 
 def test_series_as_grids() -> None:
@@ -126,8 +138,15 @@ def test_of_an_ablation_the_change_as_on_the_map(tmp_path: Path) -> None:
 
 def test_of_relevance_and_gates(tmp_path: Path) -> None:
     found = facts(write_relevance(tmp_path / "relevance"))
-    assert [s.title for s in found.series] == ["relevance (epsilon)", "relevance (taylor)"]
-    assert [len(s.rows) for s in found.series] == [6, 6]
+    shares = ["relevance (epsilon)", "relevance (taylor)"]
+    assert [s.title for s in found.series] == [name for t in shares for name in (f"{t}, contribution", t)]
+    assert [len(s.rows) for s in found.series] == [6] * 4
+    (layers,) = found.words
+    assert layers.title == "Its layer as a whole, by relevance (epsilon)", "taylor gives magnitudes"
+    of_epsilon = found.series[0].rows
+    assert [line.split(":")[0] for line in layers.rows["text"]] == list(layer_signs(of_epsilon))
+    sums = of_epsilon.groupby("layer")["raw"].transform("sum")
+    assert all((total < 0) == line.startswith("opposes") for total, line in zip(sums, layers.rows["text"], strict=True))
     made = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10))
     found = facts(write_prune(tmp_path / "prune", made))
     assert len(found.series) == 2

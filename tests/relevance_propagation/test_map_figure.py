@@ -12,6 +12,7 @@ from matplotlib.collections import PathCollection
 from tiers import rest_slow
 
 from headlens.relevance_propagation.intervals_figure import raw_map, relevance_intervals, relevance_map
+from headlens.relevance_propagation.shares import warned_title
 
 Make = Callable[..., pd.DataFrame]
 
@@ -71,6 +72,23 @@ def test_heads_of_layers_that_cancel_are_pale_and_have_no_triangle(make_relevanc
     assert intervals is not None
     titles = [axes.get_title(loc="left") for axes in intervals.axes]
     assert [n for n, title in enumerate(titles) if title.endswith("(heads cancel)")] == layers
+
+
+def test_heads_of_layers_whose_direction_is_not_decided_are_pale(make_relevance: Make) -> None:
+    """A sum far from 0 whose interval holds it: shares look like those of a layer that serves the target."""
+    frame = make_relevance().assign(relevance=0.5, ci_low=0.4, ci_high=0.6, raw=1.0, layer_raw_low=11.0)
+    frame["layer_raw_high"] = 13.0
+    frame.loc[frame["layer"] == 2, "layer_raw_low"] = -1.0
+    figure = relevance_map(frame)
+    (axes,) = panels(figure)
+    assert pale(axes) == {(2, head) for head in range(12)}
+    assert figure is not None
+    assert "not shown to serve or oppose the target" in figure.texts[1].get_text().replace("\n", " ")
+    intervals = relevance_intervals(frame)
+    assert intervals is not None
+    titles = [axes.get_title(loc="left") for axes in intervals.axes]
+    assert [n for n, title in enumerate(titles) if title.endswith("(direction not decided)")] == [2]
+    assert warned_title("Shares", frame).endswith("of which it is not decided whether they serve it: 2")
 
 
 @pytest.mark.parametrize(

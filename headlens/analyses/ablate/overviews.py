@@ -348,7 +348,10 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
         key, ends, worse = f"{task} {metric} {mode}", ("ci_low", "ci_high"), metric in LOWER_IS_BETTER
         series.append(HeadSeries(key, title, about, rows, "delta", ends, diverging=True, worse=worse, sure="sure"))
         if "attribution" in rows:
-            about = "By how much the loss grows without the head, to first order; of heads that were not ablated, too. "
+            about = (
+                "By how much the loss of an example (a sum where it predicts several tokens) grows without the head, "
+                "to first order; of heads that were not ablated, too. "
+            )
             key, title = f"{key} attribution", f"{task}: attribution"
             series.append(
                 HeadSeries(key, title, f"{about}Red is worse.", rows, "attribution", diverging=True, worse=True)

@@ -39,7 +39,7 @@ from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, familie
 from headlens.plots.style import named_after
 from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.relevance_propagation.figures import RELEVANCE_SOURCES, relevance_figures
-from headlens.relevance_propagation.overviews import largest_heads_table, relevance_series, top_heads
+from headlens.relevance_propagation.overviews import largest_heads_table, layer_words, relevance_series, top_heads
 from headlens.relevance_propagation.scatter_figure import confidence_against_relevance
 from headlens.roles.role_rules import even_stacks, without_even
 from headlens.roles.syntax_verdicts import is_marked
@@ -67,7 +67,16 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
             places = float_column(heads, column.offset)
             rows = heads.assign(lead=[f"{n:+.0f}".replace("-", "−") if np.isfinite(n) else "" for n in places])
             lead = "lead" if column.offset else ""
-            series.append(HeadSeries(*declared, rows, column.name, known, unit=column.unit, lead=lead))
+            levels = {column.chance_name: column.chance, "uniform attention": "".join(column.null_names)}
+            series.append(
+                HeadSeries(
+                    *(*declared, rows, column.name, known),
+                    unit=column.unit,
+                    lead=lead,
+                    high=column.high,
+                    beside={name: level for name, level in levels.items() if level},
+                )
+            )
     spelled = heads["roles"].astype(object).where(heads["roles"].notna() & (heads["roles"] != ""), "none")
     texts = [HeadWords("Roles", heads[_KEYS].assign(text=spelled.astype(str)))]
     if "syntax" in run.tables:
@@ -85,6 +94,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         )
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
+        texts += layer_words(run.tables["relevance"])
     series += circuit_report.circuit_series(run.tables)
     texts += circuit_report.circuit_words(run.tables)
     shares = []

@@ -255,7 +255,7 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
         return HeadFacts()
     about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
     series = [
-        HeadSeries(f"gate {r.label}", f"gate, {r.label}", about, r.last.assign(model=r.model), "gate")
+        HeadSeries(f"gate {r.label}", f"gate, {r.label}", about, r.last.assign(model=r.model), "gate", high=1.0)
         for r in sweep_runs.gated_runs(run.tables["gates"])
     ]
     if "roles" not in run.tables:

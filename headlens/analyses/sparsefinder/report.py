@@ -144,11 +144,13 @@ def _heads(run: RecordedRun) -> HeadFacts:
     if heads is None:
         return HeadFacts()
     about = "Share of the pairs that entmax leaves without weight."
-    series = [HeadSeries("sparsity", "sparsity of entmax", about, heads, "sparsity", unit="share of pairs")]
+    series = [HeadSeries("sparsity", "sparsity of entmax", about, heads, "sparsity", unit="share of pairs", high=1.0)]
     about = "Area under the recall-sparsity curve: 0.5 by chance, (1 + sparsity) / 2 for perfect prediction."
     for method, (_, _, title) in LOOKS.items():
         if f"area_{method}" in heads:
-            series.append(HeadSeries(f"area {method}", f"predicted by {title}", about, heads, f"area_{method}"))
+            series.append(
+                HeadSeries(f"area {method}", f"predicted by {title}", about, heads, f"area_{method}", high=1.0)
+            )
     return HeadFacts(series)
 
 

@@ -129,7 +129,7 @@
       const largest = Math.max(...known.map(Math.abs), usualInterval()) || 1;
       return [-largest, largest];
     }
-    const [low, high] = [Math.min(0, ...known), Math.max(...known)];
+    const [low, high] = [Math.min(0, ...known), Math.max(...known, series().high ?? 0)];
     return [low, high > low ? high : low + 1];
   }
 
@@ -233,8 +233,17 @@
       }
       const bar = make("i", { class: "bar" });
       bar.style.background = `linear-gradient(to right, ${colours().join(", ")})`;
-      return make("p", { class: "legend" }, words(low), bar, words(high), ...gone);
+      return make("p", { class: "legend" }, words(low), bar, words(high), ...(minus() ? [] : compared()), ...gone);
     }
+  }
+
+  // What the numbers of the map are to be compared with, over all heads that have it.
+  function compared() {
+    return series().beside.map(([what, grids]) => {
+      const known = Object.values(grids).flat(2).filter(finite);
+      const ends = known.length ? [...new Set([Math.min(...known), Math.max(...known)].map(words))] : [];
+      return ends.length ? make("span", {}, `${what}: ${ends.join(" to ")}`) : "";
+    });
   }
 
   const cellName = (stack, layer, head) => `td[data-head="${stack} ${layer} ${head}"]`;
@@ -267,13 +276,17 @@
     const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : one ? [at(one.leads), amount(at(one.values), one.unit)].filter(Boolean).join(" in ") : "–");
     // Of a head that stayed, also what it was before.
     const pruned = own.before !== null;
-    const rows = own.series.filter((one) => finite(at(one.values)) && (pruned || !one.categories.length)).map((one) => {
+    const shown = own.series.filter((one) => finite(at(one.values)) && (pruned || !one.categories.length));
+    const levels = (one) => one.beside.filter(([, grids]) => finite(at(grids))).map(([what, grids]) => `${what} ${amount(at(grids), one.unit, false)}`);
+    const compared = shown.some((one) => levels(one).length);
+    const rows = shown.map((one) => {
       const [low, high] = [at(one.lows), at(one.highs)];
       const bounds = finite(low) && finite(high) ? `${amount(low, one.unit, false).replace(/ .*/, "")} to ${amount(high, one.unit, false)}` : "";
       const was = pruned ? [make("td", {}, text(earlier(one)))] : [];
-      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", {}, text(one)), make("td", {}, bounds), ...was);
+      const beside = compared ? [make("td", {}, levels(one).join("; "))] : [];
+      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", {}, text(one)), make("td", {}, bounds), ...beside, ...was);
     });
-    const titles = ["", "value", "95 % interval", ...(pruned ? ["before"] : [])];
+    const titles = ["", "value", "95 % interval", ...(compared ? ["compared with"] : []), ...(pruned ? ["before"] : [])];
     const heading = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
     return make("table", {}, make("thead", {}, heading), make("tbody", {}, ...rows));
   }
