@@ -68,7 +68,8 @@ def compact(run: Any, request: Any, screen: Screen) -> str:
     screen.table(f"{table['model'].iloc[0]} before and after", rows)
     if table["cache_bytes_per_token"].notna().any() or "loss" in table:
         first = "the first " * (request.corpus_options.limit == run.corpus.sentences)
-        where = f"{first}{counted(run.corpus.sentences, 'sentence')} of {run.corpus.name}"
+        half = "every other one of " * request.rescale  # the rest is what factors were fitted to
+        where = f"{half}{first}{counted(run.corpus.sentences, 'sentence')} of {run.corpus.name}"
         screen.table(f"As a decoder, on {where}", [_of_decoder(row) for row in table.to_dict("records")])
     if "shapes" in run.tables:
         shapes = run.tables["shapes"].to_dict("records")

@@ -36,7 +36,7 @@ class RareWords(MeanMetric):
     columns = (
         MetricColumn(
             "rare_words",
-            "Number of query words in sentences of five or more words (punctuation not counted).",
+            "Number of query words, punctuation among them, in sentences of five or more words other than punctuation.",
             unit="words",
         ),
         MetricColumn(

@@ -17,13 +17,20 @@ from headlens.runs.run import Run
 BLOCK = 512
 
 
+def parser_name(spec: str) -> str:
+    """Returns the name of a parser in titles: what the user typed, without folders."""
+    kind, _, name = spec.partition("@")[0].partition(":")
+    return f"{kind}:{Path(name).name}" if name else kind
+
+
 def keep_trees(corpus: Corpus, run: Run, parser: str, part: str = "") -> Corpus:
     """Parses a corpus into the run folder, where the trees can be looked at, corrected and read again.
 
     Blocks are dealt out to the processes. `parsed.conllu` holds the sources, `targets.conllu` their translations.
 
     Args:
-        corpus: as `open_corpus` returns it; one that is not parsed is returned as it is.
+        corpus: as `open_corpus` returns it; one that is not parsed is returned as it is, another one has the parser
+            in its name.
         run: the run whose folder takes the trees.
         parser: name of the parser, for the progress that is shown.
         part: what the names of the two files end in, where a run parses several corpora.
@@ -51,5 +58,9 @@ def keep_trees(corpus: Corpus, run: Run, parser: str, part: str = "") -> Corpus:
             with run.file(targets) as path:
                 write_conllu((e.target for e in corpus.corpus if e.target is not None), path)
     run.processes.share(None)  # until they are joined
-    source = NamedCorpus(ConlluCorpus(run.path / trees), corpus.name)
+    source = NamedCorpus(ConlluCorpus(run.path / trees), f"{corpus.name} parsed by {parser_name(parser)}")
+    run.warnings.append(
+        f"Trees and relations are those of {parser_name(parser)} ({trees}), also where {corpus.name} has some of its "
+        "own."
+    )
     return ParallelCorpus(source, ConlluCorpus(run.path / targets)) if paired else source

@@ -181,8 +181,9 @@ AREAS = TableSchema(
         *shared.interval("the area, over sentences or examples"),
         number(
             "share",
-            "The area above chance as a share of that of attention itself: normalised area under the curve; empty "
-            "where attention itself has hardly more than chance.",
+            "The area above the straight line between full attention and the empty graph as a share of that of "
+            "attention itself: normalised area under the curve; empty where attention itself has hardly more. Of "
+            "recall, the line is what random graphs have; of a metric of a task, it is no chance level.",
         ),
         *shared.interval("the share, over sentences or examples", ("share_ci_low", "share_ci_high")),
         number("at_90", "The quality at a sparsity of 0.9, on the curve; empty without a point that is as sparse."),

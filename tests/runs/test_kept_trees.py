@@ -14,7 +14,7 @@ from headlens.corpora.sentence import ROOT, Example, Sentence
 from headlens.corpora.sources import ParsedCorpus
 from headlens.runs import kept_trees
 from headlens.runs.folder import RunFolder
-from headlens.runs.kept_trees import keep_trees
+from headlens.runs.kept_trees import keep_trees, parser_name
 from headlens.runs.processes import ALONE, Processes
 from headlens.runs.progress import Advance, Reporter
 from headlens.runs.run import Run
@@ -70,7 +70,16 @@ def test_trees_are_kept_and_read_again(folder: RunFolder) -> None:
     assert [[w.head for w in e.source.words] for e in kept] == [[ROOT, 0, 1, 2]] * SIZE
     assert steps == [4, 4, 3]
     assert folder.files == [folder.path / "parsed.conllu"]
-    assert kept.name == "memory"
+    assert kept.name == "memory parsed by chain"
+
+
+def test_whose_trees_they_are_is_told(folder: RunFolder) -> None:
+    """A treebank has relations of its own, which a parser's need not have: EWT has no `pobj`."""
+    opened = run(folder)
+    for spec, name in (("spacy:en_core_web_sm", "spacy:en_core_web_sm"), ("stanza:de@/my/models", "stanza:de")):
+        assert keep_trees(corpus(Chain()), opened, spec).name == f"memory parsed by {name}"
+        assert opened.warnings[-1].startswith(f"Trees and relations are those of {name} (parsed.conllu)")
+    assert parser_name("conllu:/my/corrected.conllu") == "conllu:corrected.conllu"
 
 
 def test_a_corpus_that_is_not_parsed_is_returned_as_it_is(folder: RunFolder) -> None:

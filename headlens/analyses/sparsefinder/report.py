@@ -99,8 +99,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The area under the convex hull of each method's points, the full graph and the empty graph, against sparsity, "
-        "for recall and for the task's metric. The normalised area says how far a method gets from "
-        "chance (0) to entmax itself (1: it finds everything and nothing else). 95 % intervals are over sentences, and "
+        "for recall and for the task's metric. The normalised area says how far a method gets from the straight line "
+        "between full attention and the empty graph (0) to entmax itself (1: it finds everything and nothing else). Of "
+        "recall, this line is what random graphs have; of a task's metric, it is no chance level, as a model without "
+        "attention may be below what guesses give. 95 % intervals are over sentences, and "
         "for a metric over the task's examples; the hull takes the best points, which chance alone can bring above 1. "
         "Methods whose points all are denser than 0.9 have no number there."
     )
