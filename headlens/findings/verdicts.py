@@ -99,7 +99,7 @@ def margin_of(
     """
     size = usual_margin(metric, baseline) if requested is None else requested
     # A model that is no better than guesses has no verdicts anyway, see `headlens.tasks.skill`.
-    if requested is None and metric not in NO_UPPER_END and (above := baseline - (guesses or 0.0)) > 0:
+    if requested is None and metric not in LOWER_IS_BETTER and (above := baseline - (guesses or 0.0)) > 0:
         size = min(size, _OF_SKILL * above)
     if requested is None and metric in LOWER_IS_BETTER and guesses is not None and guesses > baseline > 0:
         size = min(size, _of_losses(metric, baseline, guesses))
@@ -302,18 +302,18 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     alike, better = counts[row["verdict"]], int((~_is_worse(rows) & (rows["verdict"] == NOT_NEEDED)).sum())
     every = "both" if lost == 2 else f"all {lost}"
     number = every if lost == len(rows) else f"{lost or 'none'} of {len(rows)}"
-    undecided, small = counts[NOT_DECIDED], counts[NOT_NEEDED]
     both = int((loses_significantly(rows) & (rows["verdict"] == NOT_NEEDED).to_numpy(bool)).sum())
-    beside = [f"{better} measured better"] * bool(better) + [f"{both} of them significantly"] * bool(both)
+    undecided, small = counts[NOT_DECIDED], counts[NOT_NEEDED] - both
+    rest = f"{counted(small, 'other') if both else small} {'loses' if small == 1 else 'lose'}"
     texts = {
         NOT_DECIDED: f", {undecided} {'is' if undecided == 1 else 'are'} not decided" * bool(undecided),
-        NOT_NEEDED: f", {small} {'loses' if small == 1 else 'lose'} less than the margin" * bool(small)
-        + f" ({', '.join(beside)})" * bool(beside),
+        NOT_NEEDED: f", {rest} less than the margin" * bool(small) + f" ({better} measured better)" * bool(better),
     }
     # What is told next stands last.
     others = "".join(sorted(texts.values(), key=lambda text: text == texts.get(row["verdict"])))
     which = f"; of these, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
-    return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{others}{which}"
+    less = f" ({both} of them less than the margin)" * bool(both)
+    return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{less}{others}{which}"
 
 
 def loses_significantly(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

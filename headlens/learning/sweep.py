@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,6 +28,7 @@ from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.processes import DeferredSignals
 from headlens.runs.run import FinishedRun, Run
 from headlens.statistics.bootstrap import Draws
+from headlens.statistics.non_inferiority import Margin
 from headlens.tasks.evaluation import EvaluationOptions, paired_comparison
 from headlens.tasks.reader import Reader
 from headlens.tasks.skill import skill_of
@@ -155,7 +157,7 @@ class Trainings:
             row["same_answer"] = training_set.task.constant(records, metric)
             row["answer_share"] = training_set.task.answer_share(records, metric)
             if baseline is not None:
-                row.update(self.difference(training_set.task, metric, records, keys, baseline))
+                row.update(self.difference(training_set.task, metric, records, keys, baseline, row["chance"]))
         limit = Reader.of(loaded, training_set.task.labels, self.longest).limit_text
         left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
         notes = [*left_out, *result.notes, *cluster_notes(keys)]
@@ -165,7 +167,13 @@ class Trainings:
         )
 
     def difference(
-        self, task: Task, metric: str, records: Floats, keys: Sequence[str], baseline: Baseline
+        self,
+        task: Task,
+        metric: str,
+        records: Floats,
+        keys: Sequence[str],
+        baseline: Baseline,
+        chance: float | None,
     ) -> dict[str, float]:
         """Computes `compared_with` of a metric; nothing if examples differ.
 
@@ -175,12 +183,14 @@ class Trainings:
             records: of every example, (examples, k).
             keys: of the examples.
             baseline: what they are compared with.
+            chance: what guesses give of the metric on these examples; None where that is not known.
         """
         # Models read different examples only if a checkpoint was exchanged while the run was interrupted.
         if tuple(baseline.keys) != tuple(keys):
             return {}
         draws = Draws.of(keys, EvaluationOptions().replicates, self.training.seed)
-        return compared_with(baseline, task, metric, records, draws, self.margin, self.tests)
+        tested = partial(margin_of, metric, requested=self.margin, tests=self.tests, guesses=chance)
+        return compared_with(baseline, task, metric, records, draws, tested)
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""
@@ -195,7 +205,12 @@ class Trainings:
 
 
 def compared_with(
-    baseline: Baseline, task: Task, metric: str, records: Floats, draws: Draws, margin: float | None, tests: int
+    baseline: Baseline,
+    task: Task,
+    metric: str,
+    records: Floats,
+    draws: Draws,
+    tested: Callable[[float], Margin],
 ) -> dict[str, float]:
     """Computes a metric less that of a baseline, paired by example, and whether the loss is below a margin: `COMPARED`.
 
@@ -208,14 +223,12 @@ def compared_with(
         metric: its name.
         records: of every example, (examples, k).
         draws: of the examples.
-        margin: the smallest loss that matters; None for the usual one.
-        tests: how many others are compared with the baseline.
+        tested: gives the margin, from the metric of the baseline, see `headlens.findings.verdicts.margin_of`.
     """
     theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
-    guesses = task.chance(theirs, metric)
-    tested = margin_of(metric, task.value(theirs, metric=metric), margin, tests, guesses=guesses)
-    paired = paired_comparison(task, metric, theirs, draws, tested).of(records)
-    values = (paired.delta, paired.low, paired.high, paired.p_value, paired.p_margin, tested.size, paired.n_to_decide)
+    margin = tested(task.value(theirs, metric=metric))
+    paired = paired_comparison(task, metric, theirs, draws, margin).of(records)
+    values = (paired.delta, paired.low, paired.high, paired.p_value, paired.p_margin, margin.size, paired.n_to_decide)
     compared = dict(zip(COMPARED, values, strict=True))
     silent = baseline.lacks_skill or (task.constant(theirs, metric) and task.constant(records, metric))
     return compared | dict.fromkeys(UNCORRECTED, np.nan) if silent else compared

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,25 @@ def test_comparisons_are_those_of_the_statistics() -> None:
     less[:30, 1] = 1 - less[:30, 1]
     keys = list(map(str, range(400)))
     baseline = Baseline(records=whole.tolist(), keys=keys)
-    found = compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), 0.05, 3)
+    found = compared_with(
+        baseline,
+        task,
+        "accuracy",
+        less,
+        Draws.of(keys, 100, 0),
+        partial(margin_of, "accuracy", requested=0.05, tests=3),
+    )
     assert tuple(found) == COMPARED
     right = [records[:, 0] == records[:, 1] for records in (less, whole)]
     lost, gained = int((right[1] & ~right[0]).sum()), int((right[0] & ~right[1]).sum())
     assert found["p_value"] == pytest.approx(mcnemar(*right))
     assert found["p_margin"] == pytest.approx(share_loss_p(gained, lost, 400, 0.05))
     assert found["margin"] == 0.05
-    assert compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), None, 3)["margin"] == 0.01
+    level = float(right[1].mean()) - 0.05
+    for chance, margin in ((None, 0.01), (level, 0.005)):  # a tenth of what is above guesses at most
+        usual = partial(margin_of, "accuracy", guesses=chance)
+        found = compared_with(baseline, task, "accuracy", less, Draws.of(keys, 100, 0), usual)
+        assert found["margin"] == pytest.approx(margin)
 
 
 @pytest.mark.parametrize(("theirs", "ours", "tested"), [(1, 1, False), (1, 0, False), (None, 1, True), (1, None, True)])
@@ -108,9 +120,13 @@ def test_two_models_that_always_say_the_same_are_not_tested(theirs: int | None, 
         return made
 
     baseline = Baseline(records=records(theirs).tolist(), keys=keys)
-    found = compared_with(baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
+    found = compared_with(
+        baseline, task, "accuracy", records(ours), Draws.of(keys, 100, 0), partial(margin_of, "accuracy")
+    )
     guesses = replace(baseline, lacks_skill=True)
-    silent = compared_with(guesses, task, "accuracy", records(ours), Draws.of(keys, 100, 0), None, 3)
+    silent = compared_with(
+        guesses, task, "accuracy", records(ours), Draws.of(keys, 100, 0), partial(margin_of, "accuracy")
+    )
     assert silent["delta"] == found["delta"]
     assert math.isnan(silent["margin"])
     assert math.isnan(silent["p_margin"])
@@ -175,9 +191,12 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
     for metric, change in (("accuracy", -0.004), ("accuracy", 0.004), ("loss", 0.004), ("loss", -0.004)):
         lost = (metric == "loss") == (change > 0)
         both = pd.concat([small.assign(delta=change), small.assign(p_holm=0.4)]).assign(metric=metric)
-        begin = "1 of 2 masks loses" if lost else "none of 2 masks loses"
-        assert told(both).startswith(f"{begin} significantly, 2 lose less than the margin")
-        assert ("1 of them significantly" in told(both)) == lost, "which counts one twice"
+        begin = (
+            "1 of 2 masks loses significantly (1 of them less than the margin), 1 other loses less than the margin"
+            if lost
+            else "none of 2 masks loses significantly, 2 lose less than the margin"
+        )
+        assert told(both).startswith(begin), "numbers that add up"
 
 
 @pytest.mark.parametrize(
@@ -376,7 +395,8 @@ def test_a_bound_of_nothing_has_no_sign() -> None:
         ("loss", 2.0, None, 0.02),
         ("perplexity", math.exp(5.49), math.exp(5.61), math.exp(5.49) * math.expm1(0.012)),
         ("perplexity", math.exp(2.0), math.exp(5.0), math.exp(2.0) * math.expm1(0.02)),
-        ("logit_difference", 0.001, 0.0, 0.1),
+        ("logit_difference", 0.303, 0.0, 0.0303),
+        ("logit_difference", 3.0, 0.0, 0.1),
     ],
 )
 def test_usual_margins_are_small_beside_what_a_model_can(

@@ -153,7 +153,9 @@ class DamSweep:
         records, keys = np.array(outcome.records, np.float64), outcome.keys
         rows = []
         for row in outcome.metrics:
-            difference = self.trainings.difference(self.training_set.task, row["metric"], records, keys, compared)
+            difference = self.trainings.difference(
+                self.training_set.task, row["metric"], records, keys, compared, row["chance"]
+            )
             rows.append(row | {f"diagonal_{name}": value for name, value in difference.items()})
         return replace(outcome, metrics=rows, records=[], keys=[])
 

@@ -24,6 +24,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
+from headlens.findings.verdicts import margin_of
 from headlens.learning.sweep import Baseline, compared_with
 from headlens.learning.training_set import given_pairs, given_texts
 from headlens.models.loading import LoadedModel
@@ -405,7 +406,9 @@ class RestrictedTask:
             draws = Draws.of(keys, options.replicates, options.seed)
             compared = partial(compared_with, baseline, self.task, records=records, draws=draws)
             for name in evaluation.metrics:
-                differences[name] = compared(name, margin=self.margin, tests=self.tests)
+                chance = self.task.chance(records, name, evaluation.labels)
+                tested = partial(margin_of, name, requested=self.margin, tests=self.tests, guesses=chance)
+                differences[name] = compared(name, tested=tested)
         return replace(result, differences=differences)
 
     def _read_again(
