@@ -66,7 +66,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
                 "95 % CI": bounds(row, digits),
                 "p": f"{row['p_value']:.3g}",
                 "p (Holm)": f"{row['p_holm']:.3g}",
-                **({"restored": f"{row['restored']:.0%}"} if denoises else {}),
+                **({"restored": f"{row['restored']:.0%}".replace("nan%", "")} if denoises else {}),
                 "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
             }
             for row in chosen.to_dict("records")

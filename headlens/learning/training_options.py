@@ -47,7 +47,8 @@ def named_by_task(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
     named = dict(values)
     for pair in SAME_DATA:
         name, other = pair[task in TEXT], pair[task not in TEXT]
-        if value := values.get(name):
+        # The corpus of a run that is resumed is named even where nobody did: the one that comes with headlens.
+        if (value := values.get(name)) and (name, value) != ("corpus", DEMO):
             in_list = isinstance(value, list | tuple)
             if values.get(other) or (in_list and len(value) > 1):
                 return dict(values)

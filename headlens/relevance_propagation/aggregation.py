@@ -104,8 +104,11 @@ class RelevanceSums:
         self.totals.add(_FLOW, "all", starts | flow)
         even = {"evenness": torch.tensor(relevance.evenness, dtype=torch.float64)}
         squares = {"count": torch.tensor(len(relevance.outputs)), "square": relevance.outputs.square().sum(dim=0)}
+        signs = {"starts": torch.tensor(len(relevance.start)), "below": (relevance.start < 0).sum()}
         self.totals.add(
-            _OUTPUTS, "all", {"sum": relevance.outputs.sum(dim=0), "answers": relevance.answers} | even | squares
+            _OUTPUTS,
+            "all",
+            {"sum": relevance.outputs.sum(dim=0), "answers": relevance.answers} | even | squares | signs,
         )
         self.totals.fetch()
 
@@ -169,10 +172,10 @@ class RelevanceSums:
         return site_means
 
     @property
-    def answer_share(self) -> float:
-        """Share of the starts of relevance at which the model's most frequent answer is; NaN where it has no logits."""
+    def answers(self) -> Array:
+        """At how many of the starts of relevance each answer is the model's, from the most frequent one on."""
         counts = self.totals.of(_OUTPUTS).get("all", {"answers": np.zeros(0)})["answers"]
-        return float(counts.max() / counts.sum()) if counts.size and counts.sum() > 1 else math.nan
+        return np.sort(counts)[::-1]
 
     @property
     def evenness(self) -> float:
@@ -190,6 +193,12 @@ class RelevanceSums:
         square = sums["square"] / count
         variance = square - (sums["sum"] / count) ** 2
         return count if (variance <= _ROUNDING**2 * square.max()).all() else 0
+
+    @property
+    def below(self) -> tuple[int, int]:
+        """In how many examples the target is below 0, and how many examples there are."""
+        sums = self.totals.of(_OUTPUTS)["all"]
+        return int(sums["below"]), int(sums["starts"])
 
     @property
     def conservation(self) -> Conservation | None:

@@ -26,7 +26,7 @@ from headlens.relevance_propagation.aggregation import Conservation, RelevanceSu
 from headlens.relevance_propagation.logit_attribution_rule import CURVATURE, HEADS, MLPS
 from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.relevance_propagation.relevance_session import CONSERVING, RelevanceSession
-from headlens.relevance_propagation.shares import even_output, one_answer, same_output
+from headlens.relevance_propagation.shares import even_output, few_answers, mixed_signs, same_output
 from headlens.relevance_propagation.targets import EveryPosition, MaskedTokenLogits, Target, choose_target, generated
 from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import FEWEST
@@ -229,11 +229,12 @@ def head_relevance(
         for compare, raw in ((rule_correlations, False), (raw_correlations, True))
     ]
     identical = sums[rules[0]].identical
-    alike = same_output(identical) if identical else one_answer(sums[rules[0]].answer_share)
+    alike = same_output(identical) if identical else few_answers(sums[rules[0]].answers)
     warnings = [note for note in (alike, even_output(sums[rules[0]].evenness)) if note]
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
     notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
+    notes += mixed_signs(*sums[rules[0]].below)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),

@@ -21,9 +21,12 @@ UNSIGNED = "magnitudes, no sign"
 UNSIGNED_RULES = frozenset({"taylor"})  # whose relevance is never negative, whatever a head does
 SAME_OUTPUT = "The model gives the same output for every example"
 ONE_ANSWER = "The model nearly always gives the same answer"
+FEW_ANSWERS = "The model nearly always gives one of"
 EVEN_OUTPUT = "The model finds all answers almost equally probable"
-NO_PREDICTION = (SAME_OUTPUT, ONE_ANSWER, EVEN_OUTPUT)  # how notes begin that come before all numbers
+NO_PREDICTION = (SAME_OUTPUT, ONE_ANSWER, FEW_ANSWERS, EVEN_OUTPUT)  # how notes begin that come before all numbers
 EVEN = 0.99  # from which share of the largest entropy on, as for the attention of a head
+_MIXED = 0.1  # of the examples at least is on either side
+_OF_ANSWERS = 20  # that a model can give, and that it gave, one is few
 _TINY = 0.1  # of the sum of magnitudes, as `CANCELLED` is for one example
 _FAR = 1.5  # times the limit of all others
 MARGIN = 0.07  # at either end of an axis, as a share of what is between
@@ -159,18 +162,42 @@ def same_output(count: int) -> str:
     )
 
 
-def one_answer(share: float) -> str:
-    """The note that a model (nearly) always gives the same answer, whatever it reads; empty for other models.
+def few_answers(counts: npt.NDArray[np.number]) -> str:
+    """The note that a model (nearly) always gives one of few answers, whatever it reads; empty for other models.
 
     Args:
-        share: of the examples, or predicted tokens, that get its most frequent answer.
+        counts: of the examples, or predicted tokens, how many get each answer that the model can give, from the most
+            frequent one on.
     """
-    if not share >= NEARLY_ALL:
+    shares = np.cumsum(counts) / max(1, counts.sum())
+    few = int(np.argmax(shares >= NEARLY_ALL)) + 1 if counts.sum() > 1 else 0
+    if not few or (few > 1 and few * _OF_ANSWERS > min(len(counts), counts.sum())):
         return ""
+    percent = f"{math.floor(1000 * shares[few - 1]) / 10:g} % of what relevance started from"
+    if few > 1:
+        return (
+            f"{FEW_ANSWERS} {few} answers, of {len(counts):,} that it can give ({percent}): relevance "
+            "is what leads to these, and narrow intervals do not tell that the heads distinguish much."
+        )
     return (
-        f"{ONE_ANSWER} ({math.floor(1000 * share) / 10:g} % of what relevance started from): relevance is what leads "
-        "to this answer, and narrow intervals do not tell that the heads distinguish anything."
+        f"{ONE_ANSWER} ({percent}): relevance is what leads to this answer, and narrow intervals do not tell that the "
+        "heads distinguish anything."
     )
+
+
+def mixed_signs(below: int, count: int) -> list[str]:
+    """The note that the target is on both sides of 0, so that what serves it depends on the mix of examples.
+
+    Args:
+        below: in how many examples it is below 0.
+        count: number of examples.
+    """
+    if not _MIXED * count <= below <= (1 - _MIXED) * count or not count:
+        return []
+    return [
+        f"The target is below 0 in {below:,} of {count:,} examples: means over both kinds depend on how many there are "
+        "of each, and what opposes the target here may serve it in a corpus of one kind, such as texts of one class."
+    ]
 
 
 def even_output(evenness: float) -> str:

@@ -58,7 +58,7 @@ ABLATION = TableSchema(
                 "restored",
                 "The share (value − baseline) / (on_original − baseline): 1 where the head's output on the original "
                 "text restores all that the changed text takes away, 0 where it restores nothing; empty where the "
-                "texts do not differ.",
+                "changed texts make the metric no worse.",
             ),
             group="denoise",
         ),

@@ -28,7 +28,7 @@ from headlens.relevance_propagation.relevance_session import (
     answer_counts,
     normalised_entropy,
 )
-from headlens.relevance_propagation.shares import even_output, one_answer
+from headlens.relevance_propagation.shares import even_output, few_answers, mixed_signs
 from headlens.relevance_propagation.targets import OwnEmbedding
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
@@ -246,15 +246,38 @@ def test_one_answer_is_counted_over_batches() -> None:
         answers = torch.tensor(counts, dtype=torch.float64)
         found.add(HeadRelevance({place: raw}, raw.sum(dim=1), 0.0, 0.0, answers=answers), list("abcd"))
         if counts[1]:
-            assert found.answer_share == 0.75
-            assert not one_answer(found.answer_share)
-    assert found.answer_share == 0.99
-    assert "(99 % of what relevance started from)" in one_answer(found.answer_share)
+            assert found.answers.tolist() == [3, 1]
+            assert not few_answers(found.answers)
+    assert found.answers.tolist() == [99, 1]
+    assert "(99 % of what relevance started from)" in few_answers(found.answers)
+    assert found.below == (0, 8)
     assert answer_counts(torch.tensor([[0.0, 2.0], [3.0, 1.0], [0.0, 1.0]])).tolist() == [1, 2]
     nothing = RelevanceSums([place])
     nothing.add(HeadRelevance({place: torch.ones(1, place.n_heads).double()}, torch.ones(1).double(), 0.0, 0.0), ["a"])
-    assert not one_answer(nothing.answer_share), "what has no logits has no answers"
+    assert not few_answers(nothing.answers), "what has no logits has no answers"
     assert not even_output(nothing.evenness)
+
+
+def test_few_answers_of_many_are_told() -> None:
+    """Three of 400 tokens at 150 positions; not two of two classes, nor the two answers to two texts."""
+    counts = np.array([113, 36, 1, *[0] * 397])
+    assert few_answers(counts).startswith(
+        "The model nearly always gives one of 2 answers, of 400 that it can give (99.3 %"
+    )
+    assert not few_answers(np.array([75, 75]))
+    assert not few_answers(np.array([1, 1, *[0] * 398]))
+    assert not few_answers(np.ones(400))
+
+
+def test_targets_on_both_sides_of_0_are_told() -> None:
+    place = Site("encoder", 0, 2, "a")
+    found = RelevanceSums([place])
+    start = torch.tensor([1.0, -2.0, -3.0, 0.5], dtype=torch.float64)
+    found.add(HeadRelevance({place: torch.ones(4, 2).double()}, start, 0.0, 0.0), list("abcd"))
+    assert found.below == (2, 4)
+    (note,) = mixed_signs(*found.below)
+    assert note.startswith("The target is below 0 in 2 of 4 examples")
+    assert mixed_signs(1, 50) == mixed_signs(50, 50) == mixed_signs(0, 0) == []
 
 
 @pytest.mark.parametrize(

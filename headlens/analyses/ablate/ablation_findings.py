@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, significant
+from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, receiver_text, significant
 from headlens.analyses.ablate.missed_heads import largest_bound
 from headlens.analyses.ablate.overviews import Row, most_damage, most_restored, without, worsening
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
@@ -107,7 +107,7 @@ def _needed(rows: pd.DataFrame) -> str:
     better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows, tests)
     verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
     if counts and mode == "path":
-        verdicts = f" Of the direct paths, not of the heads: {counts[0].lower()}{counts[1:]}"
+        verdicts = f" Of the direct paths{receiver_text(rows)}, not of the heads: {counts[0].lower()}{counts[1:]}"
     if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
         if counts and mode == "counterfactual":
             verdicts = f" Of what tells the two texts apart: {counts[0].lower()}{counts[1:]}"

@@ -157,8 +157,15 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         if (margins := curves.range_text(margin[judged], ".3g"))
         else "",
     )
-    title = f"Ablation: change in {metric} on {task} {_REPLACED.get(mode, mode)}{curves.examples_text(rows)}"
+    replaced = f"{_REPLACED.get(mode, mode)}{receiver_text(rows)}"
+    title = f"Ablation: change in {metric} on {task} {replaced}{curves.examples_text(rows)}"
     return interval_map(rows, cells, scale, title)
+
+
+def receiver_text(rows: pd.DataFrame) -> str:
+    """Returns where direct paths lead to, to stand behind other words; empty for modes other than `path`."""
+    names = rows["receiver"].dropna().astype(str).unique() if "receiver" in rows else ()
+    return "".join(f" to {'the outputs' if name == 'outputs' else name}" for name in names)
 
 
 def _have(verdict: str, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

@@ -23,6 +23,7 @@ from headlens.interventions.patched_nodes import PatchedNodes, importances_file
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.metrics.accumulator import Array
 from headlens.models.freezing import frozen
+from headlens.pages.formatting import number_text
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import interval_around, replicates_of
@@ -31,6 +32,7 @@ from headlens.tables.ablation_tables import MIB, MIB_AREAS
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, TaskBatch
 from headlens.tasks.task_examples import Chosen, Examples
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of the nodes, as in MIB
 RANKINGS = ("attribution", "patching")
@@ -137,8 +139,11 @@ class CircuitBench:
 
         corrupted, full = numbers(records[0]), numbers(records[1])
         values = {kept: numbers(own) for kept, own in zip(sets, records[2:], strict=True)}
+        way = full - corrupted
+        # Where patching everything makes the metric no worse, a share of the way there is none of anything.
+        way = way if (way[0] < 0) == (metric in LOWER_IS_BETTER) and way[0] else np.full_like(way, np.nan)
         with np.errstate(invalid="ignore", divide="ignore"):
-            faithful = {kept: (value - corrupted) / (full - corrupted) for kept, value in values.items()}
+            faithful = {kept: (value - corrupted) / way for kept, value in values.items()}
         heads = {number for number, name in enumerate(self.nodes.names) if name.startswith("a")}
         about: dict[str, Any] = {"task": task.name, "metric": metric}
         rows = [
@@ -174,8 +179,18 @@ class CircuitBench:
         """How large circuits are and what they keep, in words."""
         areas, count = tables["mib_areas"], len(self.nodes.names)
         drawn = areas["ranking"] == _RANDOM
+        first = tables["mib"].iloc[0]
+        if areas["area"].isna().all():
+            return [
+                f"Patching all nodes with what they give on the texts of --pairs does not make {first['metric']} worse "
+                f"({number_text(first['corrupted'])} instead of {number_text(first['full'])}, n = {first['n']}): there "
+                "is nothing that circuits could be faithful to, and CPR and CMD are empty."
+            ]
         scored = areas[~drawn].to_dict("records")
-        several = ", ".join(f"{row['measure']} by {row['ranking']} {row['area']:.3g}" for row in scored)
+        several = ", ".join(
+            f"{row['measure']} by {row['ranking']} {row['area']:.3g} [{row['ci_low']:.3g}, {row['ci_high']:.3g}]"
+            for row in scored
+        )
         empty = [f"{share:g}" for share in SHARES if int(share * count) == 0]
         nothing = f" Circuits of the shares {', '.join(empty)} have no node at all." if empty else ""
         ranges = ", ".join(
@@ -184,7 +199,8 @@ class CircuitBench:
         )
         return [
             f"Circuits of {counted(count, 'node')} (heads and MLPs), all others patched with what they give on the "
-            f"texts of --pairs, while embeddings are those of the data: {several}; of "
+            f"texts of --pairs, while embeddings are those of the data, on the {first['n']} examples that scores are "
+            f"not from, with 95 % intervals over these: {several}; of "
             f"{counted(self.orders, 'random order')} {ranges}.{nothing}"
         ]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.errors import counted
+from headlens.findings.verdicts import tied
 from headlens.pages.formatting import number_text
 from headlens.plots.head_grid import float_column, head_name
 
@@ -41,7 +42,9 @@ def largest_bound(others: pd.DataFrame) -> tuple[str, float | None, float | None
     bounds, effects = (float_column(others, name) for name in ("subset_bound", "subset_effect"))
     place = int(np.argmax(np.where(np.isnan(bounds), np.inf, bounds)))
     bound, effect = (float(numbers[place]) if np.isfinite(numbers[place]) else None for numbers in (bounds, effects))
-    return head_name(others.iloc[place]), bound, effect
+    # Heads that were in the same subsets have one estimate, which is of all of them together.
+    alike = int(((bounds == bounds[place]) & (effects == effects[place])).sum())
+    return f"{head_name(others.iloc[place])}{tied(alike)}", bound, effect
 
 
 def screening_notes(facts: Mapping[str, Any], metric: str) -> list[str]:

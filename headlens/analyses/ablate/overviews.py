@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, not_ablated, significant
+from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, not_ablated, receiver_text, significant
 from headlens.analyses.ablate.worth_over_training import worth_by_step
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
@@ -108,9 +108,10 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
     changes = _changes(runs, most_damage, lambda mode: mode not in (KEEP_ONLY, DENOISE))
     about = (
-        f"The heads of every model whose removal hurts the task most ({shown_of(MOST, len(changes))}), of runs with at "
-        f"least {FEW_EXAMPLES} examples. Intervals of the change are paired (dot, line; tick: no change); p-values and "
-        f"verdicts are corrected for the number of heads (Holm). {VERDICTS_KEY}"
+        f"The heads of every model whose removal, or replacement (see mode), hurts the task most "
+        f"({shown_of(MOST, len(changes))}), of runs with at least {FEW_EXAMPLES} examples. Intervals of the change are "
+        "paired (dot, line; tick: no change); p-values and verdicts are corrected for the number of heads (Holm). "
+        f"{VERDICTS_KEY}"
     )
     none = NONE_SIGNIFICANT * all(change["significant"] == "no" for change in changes)
     return page_table(f"{LOSSES_TITLE}{none}", changes, about, _COMPARED, LOSSES_TITLE)
@@ -143,9 +144,9 @@ def damage_by_layer(runs: Sequence[RecordedRun]) -> PageTable:
                     records += [run_label(run, runs) | _damage(str(layer), rows)] if rows["worse"].notna().any() else []
     about = (
         f"Which kind of attention and which layers a task is most sensitive to, in runs with at least {FEW_EXAMPLES} "
-        "examples. The change in the metric when a single head is removed: the mean over the heads of a stack or "
-        f"layer, and the largest loss. {VERDICTS_KEY} Corrected for all heads (Holm). What removing several heads at "
-        "once costs is a different question; see pruning."
+        "examples. The change in the metric when a single head is removed or replaced (see mode): the mean over the "
+        f"heads of a stack or layer, and the largest loss. {VERDICTS_KEY} Corrected for all heads (Holm). What "
+        "removing several heads at once costs is a different question; see pruning."
         + " Heads are those that were ablated, being the ones whose attribution is largest in size."
         * partial
     )
@@ -339,9 +340,10 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
         alone = mode == KEEP_ONLY
         what = "when the head is the only one in its layer" if alone else f"{without(mode)} the head ({mode})"
         about = f"The change in {metric} {what}, with its paired 95 % interval. Red is worse."
-        gone = "when it is restored" if mode == DENOISE else "when it is removed"
+        gone = "when it is removed" if without(mode) == "without" else "when it is replaced"
+        gone = "when it is restored" if mode == DENOISE else gone
         title = f"{task}: change in {metric} {'when it is the only one' if alone else gone}"
-        title += "" if alone or mode == "zero" else f" ({mode})"
+        title += "" if alone or mode == "zero" else f" ({mode}{receiver_text(comparable)})"
         rows = comparable.assign(
             sure=np.where(np.isfinite(float_column(comparable, "p_holm")), significant(comparable), np.nan)
         )

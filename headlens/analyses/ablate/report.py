@@ -73,12 +73,13 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 CAPTIONS = {
     worth_over_training.NAME: worth_over_training.CAPTION,
     "ablation": Caption(
-        "Without each head",
-        "How much the task's metric changes when a single head is removed. Red: the metric is worse without the head; "
-        "blue: it is better; white: no change on these examples; hatched: no head, or on grey one that was not "
-        "ablated, as attribution ranked others above. Only heads with a dot changed significantly, after Holm's "
-        "correction for the number of heads; all others are pale. A pale or white cell does not show that a head is "
-        "dispensable (see `verdict`). Below each change is half the width of its paired "
+        "Single heads",
+        "How much the task's metric changes when a single head is removed, or its output replaced in the way that the "
+        "title of the figure tells. Red: the metric is worse then; blue: it is better, as where the output on the "
+        "original text restores it (denoising); white: no change on these examples; hatched: no head, or on grey one "
+        "that was not ablated, as attribution ranked others above. Only heads with a dot changed significantly, after "
+        "Holm's correction for the number of heads; all others are pale. A pale or white cell does not show that a "
+        "head is dispensable (see `verdict`). Below each change is half the width of its paired "
         "95 % interval (a score interval for accuracy and exact match, else the bootstrap's).",
     ),
     "side_by_side": Caption(

@@ -28,6 +28,7 @@ from headlens.tasks.evaluation import chosen_metric, label_counts, paired_compar
 from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_examples import Examples
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 Sweeps = Callable[[Mode], AbstractContextManager[TaskSweep]]
 
@@ -122,7 +123,9 @@ def with_restored(table: pd.DataFrame, on_original: float) -> pd.DataFrame:
         on_original: the metric of all heads on the original texts.
     """
     way = on_original - table["baseline"]
-    return table.assign(on_original=on_original, restored=((table["value"] - table["baseline"]) / way).where(way != 0))
+    better = way * np.where(table["metric"].isin(LOWER_IS_BETTER), -1, 1) > 0
+    restored = ((table["value"] - table["baseline"]) / way).where(better)
+    return table.assign(on_original=on_original, restored=restored)
 
 
 def with_kept(table: pd.DataFrame, on_changed: float) -> pd.DataFrame:

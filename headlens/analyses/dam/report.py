@@ -251,8 +251,9 @@ CAPTIONS = {
         "Which positions the penalty leaves",
         "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
         "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Masks learned without "
-        "the diagonal are in `positions.csv` alone. Dotted: distances that fewer than half of the training texts "
-        "have, of which the penalty decides more, so that P may fall with distance for this reason alone. Hatched: "
+        "the diagonal are in `positions.csv` alone. Dotted: distances whose positions fewer than half of the "
+        "training texts have on average, of which the penalty decides more, so that P may fall with distance for this "
+        "reason alone. Hatched: "
         "what was not learned, because no training text has such positions, or the mask holds them open or closed.",
     ),
     "importance_over_training": Caption(

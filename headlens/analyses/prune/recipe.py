@@ -138,8 +138,9 @@ def _notes(
         notes.append(
             f"{counted(best.left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}"
         )
-    if request.roles.roles_corpus is None and any(outcome.left for outcome in outcomes if outcome.values):
-        notes.append("To see what the remaining heads do, give --roles-corpus FILE.conllu.")
+    if request.roles.roles_corpus is None:
+        left = any(outcome.left for outcome in outcomes if outcome.values)
+        notes += ["To see what the remaining heads do, give --roles-corpus FILE.conllu."] * left
     elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
         notes.append(
             "No head has a role at these thresholds, before or after pruning, so the figure of roles is not drawn."
