@@ -68,7 +68,8 @@ class RecordedRun:
     @property
     def corpus_name(self) -> str:
         """Name of the corpus that the run read, as titles of figures have it; empty where it read none."""
-        return str(self.corpus.get("name") or "")
+        other = mapping(self.record.get("arguments")).get("baseline_corpus")
+        return with_baselines(str(self.corpus.get("name") or ""), None if other is None else str(other))
 
     @property
     def mask_name(self) -> str:
@@ -159,6 +160,11 @@ def labelled_rows(runs: Sequence[RecordedRun], name: str) -> Iterator[tuple[dict
     """Yields the rows of the table of that name of every run that has any, each behind the `run_label` of its run."""
     for run, table in tables_of(runs, name):
         yield from ((run_label(run, runs), row) for row in table.to_dict("records"))
+
+
+def with_baselines(corpus: str, other: str | None) -> str:
+    """Returns a corpus as titles name it, with the one that fixed offsets are from where that is another one."""
+    return corpus if other is None else f"{corpus}, fixed offsets of {Path(other).stem}"
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

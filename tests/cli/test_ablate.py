@@ -21,6 +21,7 @@ from saved import build, save
 from tiers import rest_slow, rest_slow_rows
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.ablate.figures import receiver_text
 from headlens.analyses.ablate.options import STRATEGIES
 from headlens.analyses.ablate.pruning_strategies import CONTROLS
 from headlens.replay.modes import WITH_PAIRS, ReplacementMode
@@ -834,6 +835,9 @@ def test_direct_paths(run: Callable[..., Any]) -> None:
     assert done.code == 0, done.err
     assert "the other heads give what they gave" in " ".join(done.out.split())
     found = pd.read_csv("run/ablation.csv")
+    assert receiver_text(found) == f" to {to}.v"
+    assert receiver_text(direct) == " to the outputs"
+    assert receiver_text(everywhere) == ""
     assert (set(found["receiver"]), set(found["layer"])) == ({f"{to}.v"}, set(direct[~last]["layer"]))
     for receiver, said in (
         ("encoder.9.0", "There is no head encoder.9.0"),

@@ -13,6 +13,8 @@ from made_tasks import sentiment_table, text
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
+from headlens.learning.training_options import named_by_task
+
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 1, "--lambdas", "0.1", "--batch-tokens", 150)
 TASKS = {"GPT2LMHeadModel": "causal-lm", "BertForMaskedLM": "mlm"}
@@ -36,6 +38,14 @@ def book(headlens: Headlens) -> str:
     Path("book.txt").write_text("\n".join(lines), encoding="utf-8")
     Path("book.csv").write_text("\n".join(["review,stars", *(f"{line},{n % 2}" for n, line in enumerate(lines))]))
     return "book.txt"
+
+
+def test_data_that_nobody_named_stays_unnamed() -> None:
+    """A run that is resumed names every option, also the corpus that comes with headlens, which is no task's data."""
+    resumed = {"task": "paraphrase", "corpus": "demo", "data": [], "text": [], "dev": None, "dev_data": []}
+    assert named_by_task("paraphrase", resumed) == resumed
+    assert named_by_task("sst2", resumed | {"corpus": "mine.tsv"})["data"] == ("mine.tsv",)
+    assert named_by_task("mlm", {"corpus": "demo", "data": ["mine.txt"]}) == {"corpus": "demo", "data": ["mine.txt"]}
 
 
 @pytest.mark.parametrize("kind", TASKS)

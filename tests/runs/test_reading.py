@@ -37,6 +37,13 @@ def test_a_run_reads_as_it_was_written(run: Path) -> None:
     pd.testing.assert_frame_equal(found.tables["similarity"], written, check_dtype=False)
 
 
+def test_titles_name_the_corpus_that_fixed_offsets_are_from(run: Path) -> None:
+    own = read_recorded(run, "run").corpus_name
+    assert "fixed offsets" not in own
+    change_record(run, {"arguments": {"baseline_corpus": "data/en_ewt-train.conllu"}})
+    assert read_recorded(run, "run").corpus_name == f"{own}, fixed offsets of en_ewt-train"
+
+
 def test_options_stand_side_by_side(run: Path) -> None:
     """What a value of some other option holds is none, be it called so."""
     change_record(run, {"arguments": {"other": {"min_instances": 7}, "min_tokens": 3}})

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -47,6 +48,7 @@ from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees
 from headlens.runs.progress import Reporter
+from headlens.runs.reading import with_baselines
 from headlens.runs.run import FinishedRun, Run, model_label, model_record, open_run
 from headlens.shared_options import arguments
 from headlens.unchanged_files import file_hashes
@@ -97,9 +99,8 @@ def run_classify(
     _check_named(request)
     with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
-        lists, baseline_options = _frequencies(request), replace(request.corpus_options, target=None, limit=None)
-        other = request.baseline_corpus
-        baseline = None if other is None else open_corpus(other, baseline_options, request.parser)
+        lists, other = _frequencies(request), request.baseline_corpus
+        baseline = None if other is None else _whole_corpus(other, request)
         files = {f"the file of --{option.replace('_', '-')}": getattr(request, option) for option in _FILES}
         run.depend_on(None, file_hashes(files))
         loaded = run.load(request.models[0], request.model_options, reads_only=not request.relevance)
@@ -140,7 +141,7 @@ def run_classify(
         steps = recorded_steps(facts)
         tables, notes = _together(results, options.seed, steps)
         tables |= probed.tables
-        notes += [*probed.notes, *run.warnings, *_mask_notes(request)]
+        notes += [*probed.notes, *run.warnings, *_mask_notes(request), *_offset_notes(request, summary)]
         sentences = classify_findings(tables, [name for name, result in results.items() if result.too_little], steps)
         if run.folder is not None:
             write_results(run.folder, tables, ())
@@ -151,10 +152,24 @@ def run_classify(
             if request.figures:
                 with run.reporter.status("drawing figures"):
                     drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps, steps)
-                    write_results(run.folder, {}, named_after(summary.name, drawn, run.mask_name))
+                    drawn = named_after(with_baselines(summary.name, other), drawn, run.mask_name)
+                    write_results(run.folder, {}, drawn)
             metrics = [asdict(declaration) for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary, sentences, steps)
+
+
+def _whole_corpus(name: str, request: ClassifyRequest) -> Corpus:
+    return open_corpus(name, replace(request.corpus_options, target=None, limit=None), request.parser)
+
+
+def _offset_notes(request: ClassifyRequest, summary: CorpusSummary) -> list[str]:
+    if (other := request.baseline_corpus) is None or not summary.trees:
+        return []
+    return [
+        f"Fixed offsets are the most frequent ones of {Path(other).stem}, not of {summary.name}, where another offset "
+        "may be right more often, and a head above the one of the other corpus below it."
+    ]
 
 
 def _mask_notes(request: ClassifyRequest) -> list[str]:
