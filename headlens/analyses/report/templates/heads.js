@@ -284,9 +284,9 @@
       const bounds = finite(low) && finite(high) ? `${amount(low, one.unit, false).replace(/ .*/, "")} to ${amount(high, one.unit, false)}` : "";
       const was = pruned ? [make("td", {}, text(earlier(one)))] : [];
       const beside = compared ? [make("td", {}, levels(one).join("; "))] : [];
-      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", {}, text(one)), make("td", {}, bounds), ...beside, ...was);
+      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", {}, text(one)), make("td", {}, bounds), ...was, ...beside);
     });
-    const titles = ["", "value", "95 % interval", ...(compared ? ["compared with"] : []), ...(pruned ? ["before"] : [])];
+    const titles = ["", "value", "95 % interval", ...(pruned ? ["before"] : []), ...(compared ? ["compared with"] : [])];
     const heading = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
     return make("table", {}, make("thead", {}, heading), make("tbody", {}, ...rows));
   }
