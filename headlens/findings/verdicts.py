@@ -252,7 +252,8 @@ def known_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows that have a verdict; those of older versions by their 95 % interval, which is stricter than the test.
 
     Args:
-        rows: comparisons with `metric`, `value`, and as far as there `delta`, `delta_low`, `delta_high` and `verdict`.
+        rows: comparisons with `metric`, `value`, and as far as there `delta`, `delta_low`, `delta_high`, `chance` and
+            `verdict`.
     """
     if "delta" not in rows:
         return rows.iloc[:0]
@@ -260,7 +261,8 @@ def known_verdicts(rows: pd.DataFrame) -> pd.DataFrame:
     if "verdict" in rows:
         return rows.dropna(subset=["verdict"])
     baselines = float_column(rows, "value") - float_column(rows, "delta")
-    margins = [margin_of(str(metric), baseline) for metric, baseline in zip(rows["metric"], baselines, strict=True)]
+    known = zip(rows["metric"], baselines, float_column(rows, "chance"), strict=True)
+    margins = [margin_of(str(m), baseline, guesses=None if np.isnan(c) else c) for m, baseline, c in known]
     ends = zip(*(float_column(rows, name) for name in DELTA), margins, strict=True)
     return rows.assign(verdict=[verdict_of_interval(*end) for end in ends], margin=[margin.size for margin in margins])
 
