@@ -36,7 +36,6 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     from headlens.analyses.ablate.pruning_strategies import CONTROLS
     from headlens.analyses.ablate.worth_over_training import worth_by_step
     from headlens.findings.layer_smoothness import smoothness_on_console
-    from headlens.findings.verdicts import tied
     from headlens.pages.formatting import digits_of
     from headlens.tables.shared_columns import VERDICTS
 
@@ -58,19 +57,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         alone, denoises = mode == "keep-only", mode == "denoise"
         chosen = best_alone(group) if alone else most_restored(group, 8) if denoises else most_damage(group, 8)
         digits = digits_of(chosen[["value", "baseline"]], least=4)
-        rows = [
-            {
-                "head": f"{row['stack']}.{row['layer']}.{row['head']}{tied(row.get('alike', 1))}",
-                str(row["metric"]): f"{row['value']:.{digits}f}",
-                "change": f"{row['delta']:+.{digits}f}",
-                "95 % CI": bounds(row, digits),
-                "p": f"{row['p_value']:.3g}",
-                "p (Holm)": f"{row['p_holm']:.3g}",
-                **({"restored": f"{row['restored']:.0%}".replace("nan%", "")} if denoises else {}),
-                "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
-            }
-            for row in chosen.to_dict("records")
-        ]
+        rows = [_of_head(row, digits) for row in chosen.to_dict("records")]
         title = "Best head of each layer when it is the only one kept"
         what, how = ("gains", "denoising") if denoises else ("losses", f"{mode!s} ablation")
         how = f"path patching to {group['receiver'].iloc[0]}" if mode == "path" else how
@@ -104,6 +91,21 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
             f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark.strip() or None
         )
     return following(run, request)
+
+
+def _of_head(row: Mapping[Any, Any], digits: int) -> dict[str, str]:
+    from headlens.findings.verdicts import tied
+
+    return {
+        "head": f"{row['stack']}.{row['layer']}.{row['head']}{tied(row.get('alike', 1))}",
+        str(row["metric"]): f"{row['value']:.{digits}f}",
+        "change": f"{row['delta']:+.{digits}f}",
+        "95 % CI": bounds(row, digits),
+        "p": f"{row['p_value']:.3g}",
+        "p (Holm)": f"{row['p_holm']:.3g}",
+        **({"restored": _known(row["restored"], ".0%")} if row["mode"] == "denoise" else {}),
+        "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
+    }
 
 
 def following(run: Any, request: Any) -> str | None:

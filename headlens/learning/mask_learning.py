@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -297,7 +298,7 @@ class LearnedMask:
         rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
         return self._frame(rows, HEADS_OF_MASKS)
 
-    def positions(self, window: int = 1, lengths: Mapping[int, int] | None = None) -> pd.DataFrame:
+    def positions(self, window: int = 1, lengths: Counter[int] | None = None) -> pd.DataFrame:
         """The mean P and the share that is kept, by class and by offset, of every head.
 
         Only positions that are learned count: those that some text of the training has, and that the mask does not
@@ -314,7 +315,7 @@ class LearnedMask:
             lengths: how many texts of the training have how many tokens; None where all are as long as the mask.
         """
         n = self.file.length
-        texts = np.repeat(*np.array(list((lengths or {n: 1}).items())).T)
+        texts = np.array(list((lengths or Counter([n])).elements()))
         groups = [*zip(CLASSES, repeat(None)), *zip(repeat("offset"), range(n - 2))]
         apart, special = _places(n)
         of_offsets = apart.masked_fill(special, n) == torch.arange(n - 2)
@@ -324,9 +325,11 @@ class LearnedMask:
         kinds = (self.probabilities, self.file.allowed)
         # (layers or 1, heads, P or what stays, groups)
         means = torch.stack([t.double().flatten(2) @ members / counts for t in kinds], dim=2)
-        # The last place of each position, from 0, or of the first text that has its offset between both ends.
-        needed = apart + 2 if self.file.ends else torch.maximum(*torch.meshgrid(*2 * [torch.arange(n)], indexing="ij"))
-        having = torch.from_numpy((texts[:, None] > np.arange(n + 2)).mean(0))[needed.flatten()]
+        # A position is in the texts that are longer than both of its places; an offset stands between the ends of those
+        # that are longer by two.
+        places = torch.arange(n)
+        exceeded = apart + 2 if self.file.ends else torch.maximum(places[:, None], places)
+        having = torch.from_numpy((texts[:, None] > np.arange(n + 2)).mean(0))[exceeded.flatten()]
         rows = [
             {**key, "class": name, "offset": offset, "positions": int(count), "p": p, "kept": kept, "texts": share}
             for key, of_head in self._heads(means)

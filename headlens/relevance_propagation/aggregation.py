@@ -20,7 +20,7 @@ from headlens.heads import HeadTable
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.relevance_propagation.logit_attribution_rule import HEADS
 from headlens.relevance_propagation.relevance_session import HeadRelevance
-from headlens.relevance_propagation.shares import EVEN
+from headlens.relevance_propagation.shares import EVEN, few_answers
 from headlens.statistics.bootstrap import FEWEST, Draws, bias_corrected_interval, percentile_interval
 from headlens.statistics.weighted_means import ratio, spearman_by_row
 from headlens.tables.relevance_tables import CORRELATIONS, RELEVANCE
@@ -122,8 +122,9 @@ class RelevanceSums:
         left out of it; `negative`, examples in it whose layer has a negative sum; `layer_raw`, `layer_raw_low`,
         `layer_raw_high`, the mean over all examples of the sum over the layer, the same for all of its heads;
         `same_output`, whether all outputs of the model are the same; `even_output`, whether it finds all answers
-        (nearly) equally probable; `remainder`, with `remainder_low` and
-        `remainder_high`, for a rule by which heads give a part of the target: the mean of what none of them gives.
+        (nearly) equally probable; `few_answers`, whether it (nearly) always gives the same answer, or one of few;
+        `remainder`, with `remainder_low` and `remainder_high`, for a rule by which heads give a part of the target: the
+        mean of what none of them gives.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -138,6 +139,7 @@ class RelevanceSums:
         rows = pd.concat([found.get(s, pd.DataFrame(no_examples, index=range(s.n_heads))) for s in self.sites])
         remainder = self._remainder([sums[str(s)] for s in present])
         outputs = {"same_output": self.identical > 0, "even_output": self.evenness >= EVEN}
+        outputs["few_answers"] = not outputs["same_output"] and bool(few_answers(self.answers))
         rows = rows.assign(rule=rule, target=target, **outputs, **remainder)
         heads = [h for s in self.sites for h in s.heads]
         return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in RELEVANCE.names[4:]})

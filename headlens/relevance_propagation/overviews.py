@@ -31,8 +31,8 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
-_RAW = ("raw", "raw_low", "raw_high")
-_SERIES = ("raw", ("raw_low", "raw_high"))  # of a page
+_RAW_BOUNDS = ("raw_low", "raw_high")
+_RAW = ("raw", *_RAW_BOUNDS)
 _REMAINDER = ("remainder", "remainder_low", "remainder_high")
 _FEW = " in these few examples, which have no intervals and tell little of others"
 OPPOSED = (
@@ -187,7 +187,9 @@ def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
             rows = rows.assign(sure=np.where(holds_zero(rows) | ~clear, 0.0, 1.0))
         looks: dict[str, Any] = {"diverging": signed}
         title = f"relevance ({rule})"
-        series.append(HeadSeries(f"contribution {rule}", f"{title}, contribution", raw, rows, *_SERIES, **looks))
+        series.append(
+            HeadSeries(f"contribution {rule}", f"{title}, contribution", raw, rows, "raw", _RAW_BOUNDS, **looks)
+        )
         looks |= {"unit": "share of its layer", "sure": "sure" if signed else ""}
         series.append(HeadSeries(f"relevance {rule}", title, share, rows, "relevance", _BOUNDS, **looks))
     return series

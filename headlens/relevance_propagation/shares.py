@@ -58,7 +58,11 @@ def described(rows: pd.DataFrame) -> str:
 def figure_title(words: str, rows: pd.DataFrame) -> str:
     """The title of a figure: words, rule and target, and which models have one output or predict nothing."""
     title = f"{words} ({described(rows)})"
-    said = {"same_output": "the same output for every example", "even_output": "predicts nothing here"}
+    said = {
+        "same_output": "the same output for every example",
+        "few_answers": "nearly always the same answer, or one of few",
+        "even_output": "predicts nothing here",
+    }
     for column, what in said.items():
         told = rows[rows[column].astype(str) == "True"] if column in rows else rows.iloc[:0]
         models = ", ".join(map(str, told["model"].unique())) if "model" in told else ""

@@ -339,7 +339,11 @@ MIB = TableSchema(
         count("heads", "How many of them are heads.", _HEADS),
         count("mlps", "How many of them are MLPs.", "MLPs"),
         shared.VALUE.but("The metric of the circuit."),
-        number("faithfulness", "The share (value − corrupted) / (full − corrupted)."),
+        number(
+            "faithfulness",
+            "The share (value − corrupted) / (full − corrupted); empty where the changed texts make the metric no "
+            "worse.",
+        ),
         shared.of_metric("full", "The metric of the whole model."),
         shared.of_metric("corrupted", "The metric of the whole model on the changed texts."),
         word("circuit", "Names of the nodes that are kept, with spaces between them: `a0.h1` a head, `m0` an MLP."),
@@ -358,7 +362,7 @@ MIB_AREAS = TableSchema(
             "or `CMD`, that of its distance from 1 with nodes ranked by size (lower is better).",
             words=("CPR", "CMD"),
         ),
-        number("area", "By trapezoids over the shares .001 to 1."),
+        number("area", "By trapezoids over the shares .001 to 1; empty where faithfulness is."),
         *shared.interval("the area, over examples (bootstrap); circuits stay those that were chosen"),
         shared.N,
     ),

@@ -48,6 +48,7 @@ RELEVANCE = TableSchema(
             truth(
                 "even_output", "Whether the model finds all answers (nearly) equally probable, and so predicts nothing."
             ),
+            truth("few_answers", "Whether the model (nearly) always gives the same answer, or one of few."),
         ),
     ),
     (*HEAD_IDENTITY, "rule"),

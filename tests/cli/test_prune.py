@@ -296,6 +296,13 @@ def test_roles_before_and_after(run: Headlens) -> None:
     assert "--roles-corpus" not in done.out
 
 
+def test_roles_that_nobody_measured_are_not_said_to_be_none(run: Headlens) -> None:
+    done = run("--lambdas", 5, "--law", "gate-learning-rate=5,gate-start=0", "--training-args", "schedule=constant")
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/sweep.csv")["heads_encoder"].tolist() == [4, 0]
+    assert "No head has a role" not in done.out
+
+
 @pytest.mark.slow
 def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
     Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))

@@ -112,6 +112,7 @@ def test_of_a_classification(tmp_path: Path) -> None:
     assert confidence.rows["confidence"].tolist() == classify_tables()["heads"]["confidence"].tolist()
     (margin,) = [s for s in found.series if s.key == "margin"]
     assert margin.rows["gain"].iloc[1] == pytest.approx(0.8 - 0.4)
+    assert margin.beside == {"uniform attention": "even_gain"}, "of the same relation, from the same offset"
     roles, relations = found.words
     assert roles.rows["text"].tolist()[:3] == ["positional(-1)", "syntactic(nsubj dep->head)", "none"]
     best = relations.rows[(relations.rows["layer"] == 0) & (relations.rows["head"] == 1)]["text"].tolist()

@@ -126,7 +126,7 @@ def test_columns_are_a_contract() -> None:
         *("stack", "layer", "head", "relevance", "ci_low", "ci_high", "raw", "rule", "target"),
         *("signed", "signed_low", "signed_high", "n", "cancelled", "negative", "raw_low", "raw_high"),
         *("layer_raw", "layer_raw_low", "layer_raw_high", "same_output"),
-        *("remainder", "remainder_low", "remainder_high", "even_output"),
+        *("remainder", "remainder_low", "remainder_high", "even_output", "few_answers"),
     ]
 
 

@@ -140,6 +140,8 @@ def test_titles_warn_of_what_shares_do_not_show() -> None:
     assert told.endswith("work against the target: encoder: 0; decoder: 0, 1")
     even = warned_title("Roles", rows.assign(rule="taylor", same_output=False, even_output=True))
     assert even == "Roles (rule taylor, magnitudes, target class)\nm: predicts nothing here"
+    few = warned_title("Roles", rows.assign(rule="taylor", same_output=False, few_answers=True))
+    assert few.endswith("\nm: nearly always the same answer, or one of few")
     without = warned_title("Roles", rows.assign(rule="taylor", same_output=False))
     assert without == "Roles (rule taylor, magnitudes, target class)"
     assert warned_title("Roles", None) == warned_title("Roles", rows.iloc[:0]) == "Roles"

@@ -150,7 +150,7 @@ def _missed(others: pd.DataFrame) -> str:
     """What is known of heads that were not ablated, in a sentence; empty where all were."""
     if others.empty:
         return ""
-    head, bound, _ = largest_bound(others)
+    head, bound, _, alike = largest_bound(others)
     left_in = "was not ablated" if len(others) == 1 else "were not ablated"
     which = f"{counted(len(others), 'other head')} whose attribution is smaller in size {left_in}"
     if bound is None:
@@ -158,7 +158,7 @@ def _missed(others: pd.DataFrame) -> str:
     amount = amount_text(bound, str(others["metric"].iloc[0]))
     return (
         f" {which}; with 95 % confidence, none of them changes {others['metric'].iloc[0]} by more than {amount} on "
-        f"these very examples, if effects add up (the bound of {head}); on others it may be more."
+        f"these very examples, if effects add up (the bound of {head}{tied(alike)}); on others it may be more."
     )
 
 

@@ -28,13 +28,16 @@ def screening_facts(rows: pd.DataFrame, subsets: int) -> dict[str, Any]:
     facts: dict[str, Any] = {"heads": len(rows), "confirmed": len(rows) - len(others)}
     if others.empty:
         return facts
-    head, bound, effect = largest_bound(others)
+    head, bound, effect, alike = largest_bound(others)
     facts |= {"subsets": subsets, "share": subsets // SHARE / subsets, "confidence": CONFIDENCE}
-    return facts | {"bound": bound, "bound_head": head, "bound_head_effect": effect}
+    return facts | {"bound": bound, "bound_head": head, "bound_heads": alike, "bound_head_effect": effect}
 
 
-def largest_bound(others: pd.DataFrame) -> tuple[str, float | None, float | None]:
+def largest_bound(others: pd.DataFrame) -> tuple[str, float | None, float | None, int]:
     """Returns the head with the largest bound, the bound and its estimated effect; None where these are not defined.
+
+    The last number is that of heads with this bound and effect: those that were in the same subsets share an estimate,
+    which is of all of them together.
 
     Args:
         others: rows of ablation.csv, of heads that were not ablated exactly.
@@ -42,9 +45,8 @@ def largest_bound(others: pd.DataFrame) -> tuple[str, float | None, float | None
     bounds, effects = (float_column(others, name) for name in ("subset_bound", "subset_effect"))
     place = int(np.argmax(np.where(np.isnan(bounds), np.inf, bounds)))
     bound, effect = (float(numbers[place]) if np.isfinite(numbers[place]) else None for numbers in (bounds, effects))
-    # Heads that were in the same subsets have one estimate, which is of all of them together.
     alike = int(((bounds == bounds[place]) & (effects == effects[place])).sum())
-    return f"{head_name(others.iloc[place])}{tied(alike)}", bound, effect
+    return head_name(others.iloc[place]), bound, effect, alike
 
 
 def screening_notes(facts: Mapping[str, Any], metric: str) -> list[str]:
@@ -68,10 +70,10 @@ def screening_notes(facts: Mapping[str, Any], metric: str) -> list[str]:
             f"{metric} is not defined without some of them, so that nothing bounds what was missed."
             if facts["bound"] is None
             else f"the largest change of {metric} without one of these heads is at most {number_text(facts['bound'])} "
-            f"with {100 * CONFIDENCE:.0f} % confidence, the bound of {facts['bound_head']} (estimated change "
-            f"{number_text(facts['bound_head_effect'])}). This is Welch's one-sided test, as in the diagnostics of "
-            "AtP* (Kramár et al. 2024); it takes effects of heads to add up: what a head does only while others are "
-            "there, or only while they are gone, is not in it."
+            f"with {100 * CONFIDENCE:.0f} % confidence, the bound of {facts['bound_head']}{tied(facts['bound_heads'])} "
+            f"(estimated change {number_text(facts['bound_head_effect'])}). This is Welch's one-sided test, as in the "
+            "diagnostics of AtP* (Kramár et al. 2024); it takes effects of heads to add up: what a head does only "
+            "while others are there, or only while they are gone, is not in it."
         )
         notes.append(f"{which}, were ablated together: {found}")
     return notes

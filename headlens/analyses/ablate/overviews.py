@@ -108,7 +108,7 @@ def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
     changes = _changes(runs, most_damage, lambda mode: mode not in (KEEP_ONLY, DENOISE))
     about = (
-        f"The heads of every model whose removal, or replacement (see mode), hurts the task most "
+        "The heads of every model whose removal, or replacement (see mode), hurts the task most "
         f"({shown_of(MOST, len(changes))}), of runs with at least {FEW_EXAMPLES} examples. Intervals of the change are "
         "paired (dot, line; tick: no change); p-values and verdicts are corrected for the number of heads (Holm). "
         f"{VERDICTS_KEY}"

@@ -81,12 +81,16 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
     texts = [HeadWords("Roles", heads[_KEYS].assign(text=spelled.astype(str)))]
     if "syntax" in run.tables:
         syntax = run.tables["syntax"].assign(gain=syntax_figure.gain(run.tables["syntax"]))
+        syntax["even_gain"] = float_column(syntax, "accuracy_null") - float_column(syntax, "baseline")
         known_gains = syntax[np.isfinite(syntax["gain"])]
         if len(known_gains):
-            best = known_gains.groupby(_KEYS, sort=False)["gain"].max().reset_index()
+            best = known_gains.loc[known_gains.groupby(_KEYS, sort=False)["gain"].idxmax()]
             about = "Accuracy on the head's best relation, minus that of the best fixed offset for this relation."
             title = "best relation, difference from the fixed offset"
-            series.append(HeadSeries("margin", title, about, best, "gain", diverging=True, unit="points"))
+            beside = {"uniform attention": "even_gain"}
+            series.append(
+                HeadSeries("margin", title, about, best, "gain", diverging=True, unit="points", beside=beside)
+            )
         texts.append(
             HeadWords(
                 "Relations by how far the head is above the best fixed offset, or below it", _relations(known_gains)

@@ -253,8 +253,8 @@ CAPTIONS = {
         "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Masks learned without "
         "the diagonal are in `positions.csv` alone. Dotted: distances whose positions fewer than half of the "
         "training texts have on average, of which the penalty decides more, so that P may fall with distance for this "
-        "reason alone. Hatched: "
-        "what was not learned, because no training text has such positions, or the mask holds them open or closed.",
+        "reason alone. Hatched: what was not learned, because no training text has such positions, or the mask holds "
+        "them open or closed.",
     ),
     "importance_over_training": Caption(
         "Which positions the penalty leaves, over training",

@@ -157,6 +157,21 @@ def test_areas_are_those_of_the_definition(wordpiece_tokenizer: PreTrainedTokeni
     assert "Circuits of the shares 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1 have no node at all" in note
 
 
+def test_nothing_is_faithful_where_changed_texts_are_no_worse(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Texts and changed texts, exchanged: a share of the way down to a better loss would look like one of a worse."""
+    model, examples, changed = made(wordpiece_tokenizer)
+    given: dict[str, Any] = {"orders": 1, "replicates": 20}
+    there = CircuitBench(model, examples, changed, half(examples), "loss", **given).outcome()
+    bench = CircuitBench(model, changed, examples, half(examples), "loss", **given)
+    tables = bench.outcome()
+    assert there["mib"]["faithfulness"].notna().all()
+    assert tables["mib"]["full"].iloc[0] > tables["mib"]["corrupted"].iloc[0]
+    assert tables["mib"]["faithfulness"].isna().all()
+    assert tables["mib_areas"][["area", "ci_low", "ci_high"]].isna().all(axis=None)
+    (note,) = bench.notes(tables)
+    assert "there is nothing that circuits could be faithful to" in note
+
+
 @pytest.mark.parametrize("name", ["GPT2LMHeadModel", "LlamaForCausalLM", "Gemma2ForCausalLM", "GPTNeoXForCausalLM"])
 def test_everything_patched_is_the_other_text_but_for_its_embeddings(
     name: str, wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path

@@ -209,11 +209,16 @@ def test_what_is_told_of_heads_that_were_not_ablated() -> None:
     )
     facts = screening_facts(rows_of(), 32)
     counts = {"heads": 6, "confirmed": 2, "subsets": 32, "share": 0.25, "confidence": 0.95}
-    assert facts == counts | {"bound": 0.03, "bound_head": "encoder.1.0", "bound_head_effect": -0.02}
+    assert facts == counts | {"bound": 0.03, "bound_head": "encoder.1.0", "bound_heads": 1, "bound_head_effect": -0.02}
     ranked, bounded = screening_notes(facts, "accuracy")
     assert "ranked 6 heads, and the 2 whose attribution is largest in size, whatever its sign, were ablated." in ranked
     assert "32 random subsets of 4 other heads" in bounded
     assert "is at most 0.030 with 95 % confidence, the bound of encoder.1.0 (estimated change -0.020)" in bounded
+    # Two heads that were in the same subsets: the estimate is of both.
+    twice = rows_of().assign(subset_effect=-0.02, subset_bound=0.03)
+    alike = screening_facts(twice, 32)
+    assert (alike["bound_head"], alike["bound_heads"]) == ("encoder.0.2", 4)
+    assert "the bound of encoder.0.2 (4 heads tie) (estimated change -0.020)" in screening_notes(alike, "accuracy")[1]
     unknown = screening_facts(rows_of(np.nan), 32)
     assert unknown["bound"] is None
     assert "nothing bounds what was missed" in screening_notes(unknown, "accuracy")[1]

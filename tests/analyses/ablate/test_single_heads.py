@@ -15,7 +15,7 @@ from saved import build
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.recipe import idle_notes
-from headlens.analyses.ablate.single_heads import ablation_table, with_zeroed_heads
+from headlens.analyses.ablate.single_heads import ablation_table, with_restored, with_zeroed_heads
 from headlens.analyses.ablate.sweep import HeadRecords, zeroed_heads
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
@@ -275,3 +275,22 @@ def test_both_parts_need_examples() -> None:
             ranking_part(KEYS, share, 0)
     with pytest.raises(OptionError, match="3 examples cannot be split"):
         ranking_part(KEYS[:3], 0.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "changed", "original", "restored"),
+    [
+        ("accuracy", 0.5, 0.9, [0.5, -0.25]),
+        ("accuracy", 0.9, 0.5, None),
+        ("accuracy", 0.5, 0.5, None),
+        ("loss", 3.0, 2.0, [-0.2, 0.1]),
+        ("loss", 2.0, 3.0, None),
+    ],
+)
+def test_only_what_changed_texts_take_away_is_restored(
+    metric: str, changed: float, original: float, restored: list[float] | None
+) -> None:
+    """Shares of a way to a worse metric would look like what a head restores."""
+    table = pd.DataFrame({"metric": metric, "baseline": changed, "value": [changed + 0.2, changed - 0.1]})
+    found = with_restored(table, original)["restored"]
+    assert found.isna().all() if restored is None else found.tolist() == pytest.approx(restored)
