@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import FAINT, INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
+from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
@@ -94,7 +94,7 @@ def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sid
 
 
 def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker: str, *, judged: bool = True) -> None:
-    """Marks points that were drawn filled by their verdicts: hollow if not decided, ringed if not needed, grey if none.
+    """Marks points that were drawn filled by their verdicts: hollow if not decided, ringed if not needed, half if none.
 
     Args:
         axes: with the points.
@@ -102,17 +102,18 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
         rows: with `value`; nothing is marked without a column `verdict`.
         colour: of the points.
         marker: of the points.
-        judged: whether any point of the figure has a verdict; else none is grey.
+        judged: whether any point of the figure has a verdict; else all stay filled.
     """
     if "verdict" not in rows:
         return
     values = float_column(rows, "value")
     looks = {NOT_DECIDED: (marker, 3.5, "white", 1.0), NOT_NEEDED: ("o", 7.0, "none", 0.8)}
-    looks |= {_NO_VERDICT: (marker, 3.5, FAINT, 0.5)} if judged else {}
+    looks |= {_NO_VERDICT: (marker, 4.5, colour, 1.0)} if judged else {}
     verdicts = rows["verdict"].fillna(_NO_VERDICT)
     for name, (shape, size, fill, edge) in looks.items():
         chosen = (verdicts == name).to_numpy(bool)
         drawn: dict[str, Any] = {"markersize": size, "markerfacecolor": fill, "markeredgewidth": edge, "zorder": 3}
+        drawn |= {"fillstyle": "left", "markerfacecoloralt": "white"} if name == _NO_VERDICT else {}
         axes.plot(at[chosen], values[chosen], shape, color=colour, linestyle="none", **drawn)
 
 
@@ -195,7 +196,7 @@ def verdicts_text(rows: pd.DataFrame) -> str:
     """Returns what the marks of `draw_verdicts` mean that occur, and the margin, to stand behind other words."""
     known = set(rows["verdict"].fillna(_NO_VERDICT)) if "verdict" in rows else set()
     known = known if known != {_NO_VERDICT} else set()
-    marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled", _NO_VERDICT: "grey"}
+    marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled", _NO_VERDICT: "half filled"}
     meanings = "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
     judged = rows.dropna(subset=["verdict"]) if "verdict" in rows else rows
     margin = range_text(float_column(judged, "margin"), ".3g")

@@ -58,7 +58,7 @@ def keep_trees(corpus: Corpus, run: Run, parser: str, part: str = "") -> Corpus:
             with run.file(targets) as path:
                 write_conllu((e.target for e in corpus.corpus if e.target is not None), path)
     run.processes.share(None)  # until they are joined
-    source = NamedCorpus(ConlluCorpus(run.path / trees), f"{corpus.name} parsed by {parser_name(parser)}")
+    source = NamedCorpus(ConlluCorpus(run.path / trees), f"{corpus.name}, trees of {parser_name(parser)}")
     run.warnings.append(
         f"Trees and relations are those of {parser_name(parser)} ({trees}), also where {corpus.name} has some of its "
         "own."

@@ -58,6 +58,16 @@ def test_titles_name_the_corpus_and_only_those_of_figures_that_were_measured_on_
     assert seen == [(r"Heads, corpus en_\$ewt", "Other"), ("Heads, corpus en_\\$ewt\n(layer.head)", "Other")]
 
 
+def test_whose_trees_they_are_is_never_cut_out() -> None:
+    corpus = "en_ewt-ud-dev-of-a-long-name, trees of spacy:en_core_web_sm_of_a_long_name, fixed offsets of train"
+    (figure,) = named_after(corpus, (constrained_figure(9.0, 2.0, text) for text in ["Heads"]))
+    title = figure.get_suptitle().replace("\n", " ")
+    for words in ("Heads, corpus en_ewt", "…", ", trees of spac", ", fixed offsets of train"):
+        assert words in title
+    (figure,) = named_after("a, " * 90, (constrained_figure(9.0, 2.0, text) for text in ["Heads"]))
+    assert len(figure.get_suptitle()) < 60
+
+
 def test_titles_name_the_mask_that_models_were_under() -> None:
     for corpus, title in (("pud", "Heads, corpus pud, under the mask star"), ("", "Heads, under the mask star")):
         (figure,) = named_after(corpus, iter([constrained_figure(5.0, 2.0, "Heads")]), "star")

@@ -70,14 +70,14 @@ def test_trees_are_kept_and_read_again(folder: RunFolder) -> None:
     assert [[w.head for w in e.source.words] for e in kept] == [[ROOT, 0, 1, 2]] * SIZE
     assert steps == [4, 4, 3]
     assert folder.files == [folder.path / "parsed.conllu"]
-    assert kept.name == "memory parsed by chain"
+    assert kept.name == "memory, trees of chain"
 
 
 def test_whose_trees_they_are_is_told(folder: RunFolder) -> None:
     """A treebank has relations of its own, which a parser's need not have: EWT has no `pobj`."""
     opened = run(folder)
     for spec, name in (("spacy:en_core_web_sm", "spacy:en_core_web_sm"), ("stanza:de@/my/models", "stanza:de")):
-        assert keep_trees(corpus(Chain()), opened, spec).name == f"memory parsed by {name}"
+        assert keep_trees(corpus(Chain()), opened, spec).name == f"memory, trees of {name}"
         assert opened.warnings[-1].startswith(f"Trees and relations are those of {name} (parsed.conllu)")
     assert parser_name("conllu:/my/corrected.conllu") == "conllu:corrected.conllu"
 

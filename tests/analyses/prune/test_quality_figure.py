@@ -14,7 +14,6 @@ from matplotlib.lines import Line2D
 from tiers import rest_slow
 
 from headlens.analyses.prune.sweep_figures import LOOKS, gate_quality
-from headlens.plots.style import FAINT
 
 STEPS = (0, 2000)  # few: making gates of every update takes longer than drawing
 
@@ -60,9 +59,12 @@ def marked(axes: Axes, size: float, fill: str) -> int:
 @pytest.mark.parametrize(
     ("verdicts", "told"),
     [
-        (["not decided"] * 3, "; hollow: not decided; grey: no verdict)"),
-        (["not needed", "needed", "needed"], "; ringed: not needed; filled: needed; grey: no verdict)"),
-        (["not decided", "not needed", "not decided"], "; hollow: not decided; ringed: not needed; grey: no verdict)"),
+        (["not decided"] * 3, "; hollow: not decided; half filled: no verdict)"),
+        (["not needed", "needed", "needed"], "; ringed: not needed; filled: needed; half filled: no verdict)"),
+        (
+            ["not decided", "not needed", "not decided"],
+            "; hollow: not decided; ringed: not needed; half filled: no verdict)",
+        ),
         ([None] * 3, "(95 % intervals, n = 1,000)"),
     ],
 )
@@ -77,7 +79,8 @@ def test_points_have_the_marks_of_their_verdicts_which_the_title_tells(verdicts:
     assert marked(axes, 3.5, "white") == verdicts.count("not decided")
     assert marked(axes, 7.0, "none") == verdicts.count("not needed")
     scratch = int(((sweep["init"] == "scratch") & (sweep["run"] != "unpruned")).sum())
-    assert marked(axes, 3.5, FAINT) == (scratch if any(verdicts) else 0), "models from scratch have no verdict"
+    halves = [line for line in axes.get_lines() if line.get_fillstyle() == "left"]
+    assert sum(len(line.get_xdata()) for line in halves) == (scratch if any(verdicts) else 0), "none from scratch"
 
 
 def test_intervals_and_the_level_of_the_unpruned_model() -> None:
