@@ -228,20 +228,17 @@ def head_relevance(
         for rule in rules[1:]
         for compare, raw in ((rule_correlations, False), (raw_correlations, True))
     ]
-    identical = sums[rules[0]].identical
-    alike = same_output(identical) if identical else few_answers(sums[rules[0]].answers)
-    warnings = [note for note in (alike, even_output(sums[rules[0]].evenness)) if note]
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
-    notes = reading_notes(reader, encoding) + _relevance_notes(reader, encoding, tables[0], flows)
-    notes += mixed_signs(*sums[rules[0]].below)
+    notes = _start_notes(sums[rules[0]]) + reading_notes(reader, encoding)
+    notes += _relevance_notes(reader, encoding, tables[0], flows)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
         target.label,
         conservation,
         encoding,
-        warnings + notes,
+        notes,
     )
 
 
@@ -253,6 +250,12 @@ def nothing_read(corpus: Corpus, reader: CorpusReader, counts: EncodingCounts, u
         "Cut long sentences with --data-args long-sentences=window, or use a model with a longer limit.",
         path=corpus.name,
     )
+
+
+def _start_notes(sums: RelevanceSums) -> list[str]:
+    """What the outputs are like that relevance starts from, where that matters for all numbers."""
+    alike = same_output(sums.identical) if sums.identical else few_answers(sums.answers)
+    return [note for note in (alike, even_output(sums.evenness), mixed_signs(*sums.below)) if note]
 
 
 def _relevance_notes(

@@ -189,19 +189,19 @@ def few_answers(counts: npt.NDArray[np.number]) -> str:
     )
 
 
-def mixed_signs(below: int, count: int) -> list[str]:
-    """The note that the target is on both sides of 0, so that what serves it depends on the mix of examples.
+def mixed_signs(below: int, count: int) -> str:
+    """The note that the target is on both sides of 0, so that what serves it depends on the mix of examples; or empty.
 
     Args:
         below: in how many examples it is below 0.
         count: number of examples.
     """
     if not _MIXED * count <= below <= (1 - _MIXED) * count or not count:
-        return []
-    return [
+        return ""
+    return (
         f"The target is below 0 in {below:,} of {count:,} examples: means over both kinds depend on how many there are "
         "of each, and what opposes the target here may serve it in a corpus of one kind, such as texts of one class."
-    ]
+    )
 
 
 def even_output(evenness: float) -> str:
