@@ -129,11 +129,15 @@ def shell_code(page: Path) -> str:
 
 
 def documented_commands(page: Path) -> list[list[str]]:
-    """The commands of headlens in a page's blocks, in words as Bash splits them; loops and variables are expanded."""
+    """The commands of headlens in a page's blocks, in words as Bash splits them; loops and variables are expanded.
+
+    A restricted shell without a path runs nothing else, writes nothing and stays where it is.
+    """
     stub = 'headlens() { printf "%s\\0" "$@"; printf "\\n\\0"; }; command_not_found_handle() { :; }\n'
     bash = shutil.which("bash") or pytest.skip("Bash splits the commands")
     code = stub + shell_code(page)
-    said = subprocess.run([bash, "-c", code], check=False, capture_output=True, text=True, env={"PATH": ""}).stdout
+    shell = [bash, "--restricted", "-c", code]
+    said = subprocess.run(shell, check=False, capture_output=True, text=True, env={"PATH": ""}).stdout
     return [words.split("\0")[:-1] for words in said.split("\n\0")[:-1]]
 
 
