@@ -88,7 +88,7 @@ class Positions(Metric):
     def head_columns(self, sums: Sums) -> Mapping[str, Array]:
         """The most frequent offset of every head, its share, and the share of offset 0."""
         offset, share, diagonal = positional(sums["count"])
-        ends = ratio_interval("share", {"share.x": sums["count"], **sums}, within=(0, 1))
+        ends = ratio_interval("share", {"share.x": sums["count"], **sums}, share=True)
         at = np.nan_to_num(offset).astype(int)[:, None] + REACH + 1
         low, high = (np.take_along_axis(end, at, 1)[:, 0] for end in ends)
         shares = {"positional_share": share, "positional_share_ci_low": low, "positional_share_ci_high": high}

@@ -14,6 +14,7 @@ from torch import Tensor
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
+from headlens.statistics.intervals import wilson
 from headlens.statistics.weighted_means import ratio
 
 _MOMENTS = ("x", "n", "xx", "xn", "nn", "sentences")
@@ -102,17 +103,18 @@ def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:
 
 
 def ratio_interval(
-    name: str, sums: Mapping[str, Array], *, within: tuple[float, float] = (-np.inf, np.inf), level: float = 0.95
+    name: str, sums: Mapping[str, Array], *, share: bool = False, level: float = 0.95
 ) -> tuple[Array, Array]:
     """Interval of a mean over tokens drawn sentence by sentence.
 
     A ratio estimator with its linearised (delta-method) variance, clustered by sentence: the tokens of a
-    sentence are not independent, an interval that takes them to be is too narrow (Cochran 1977, section 6.4).
+    sentence are not independent, an interval that takes them to be is too narrow (Cochran 1977, section 6.4). A
+    share of exactly 0 or 1, where all sentences agree, has no variance: its interval is Wilson's of as many sentences.
 
     Args:
         name: prefix of the sums.
         sums: of one site.
-        within: range the quantity can have; the interval is cut to it.
+        share: whether the quantity is from 0 to 1; the interval is cut to that.
         level: confidence level.
     """
     n, xx, xn, nn, sentences = (sums[f"{name}.{moment}"] for moment in _MOMENTS[1:])
@@ -121,10 +123,18 @@ def ratio_interval(
         spread = np.maximum(xx - 2 * mean * xn + mean**2 * nn, 0.0)
         error = np.sqrt(spread * sentences / (sentences - 1)) / n
         wide = special.stdtrit(sentences - 1, 0.5 + level / 2) * error
-    return np.clip(mean - wide, *within), np.clip(mean + wide, *within)
+    if not share:
+        return mean - wide, mean + wide
+    alike = np.isin(mean, (0, 1)) & (sentences > 1)
+    scores = wilson(np.where(mean == 1, sentences, 0), sentences, level)
+    low, high = (
+        np.where(alike, score, np.clip(end, 0, 1))
+        for score, end in zip(scores, (mean - wide, mean + wide), strict=True)
+    )
+    return low, high
 
 
 def share_columns(name: str, sums: Mapping[str, Array]) -> dict[str, Array]:
     """Columns of heads.csv of a share: its mean, and `ratio_interval` from 0 to 1."""
-    low, high = ratio_interval(name, sums, within=(0, 1))
+    low, high = ratio_interval(name, sums, share=True)
     return {name: ratio_mean(name, sums), f"{name}_ci_low": low, f"{name}_ci_high": high}

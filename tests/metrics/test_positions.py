@@ -141,7 +141,7 @@ def test_the_interval_of_the_commonest_offset_is_that_of_a_mean_by_sentences(see
         values[i, 0, :length], mask[i, :length] = hits[i], counted[i]
     batch = call(rows)
     expected = ratio_sums("x", CallView(batch), torch.from_numpy(values), torch.from_numpy(mask))
-    low, high = ratio_interval("x", {name: value.numpy() for name, value in expected.items()}, within=(0, 1))
+    low, high = ratio_interval("x", {name: value.numpy() for name, value in expected.items()}, share=True)
     found = Positions().head_columns(measured(Positions(), batch))
     assert found["positional_offset"][0] == -1
     ends = found["positional_share_ci_low"][0], found["positional_share_ci_high"][0]

@@ -69,6 +69,29 @@ def test_equal_sentences_have_no_spread() -> None:
     assert interval([[0.25, 0.75]] * 5) == pytest.approx((0.5, 0.5), abs=1e-7)
 
 
+@pytest.mark.parametrize(("value", "low", "high"), [(0.0, 0.0, 0.6576), (1.0, 0.3424, 1.0)])
+def test_shares_on_which_all_sentences_agree_have_the_interval_of_so_many_examples(
+    value: float, low: float, high: float
+) -> None:
+    """Wilson's of two sentences by hand: z² / (2 + z²) is .6576, however many tokens these have."""
+    found = ratio_interval("v", sums_of([[value], [value] * 5, []]), share=True)
+    assert [float(end[0]) for end in found] == pytest.approx([low, high], abs=1e-4)
+    many = ratio_interval("v", sums_of([[value]] * 400), share=True)
+    assert float(many[1][0] - many[0][0]) == pytest.approx(1.96**2 / (400 + 1.96**2), rel=1e-3)
+    single = ratio_interval("v", sums_of([[value] * 9]), share=True)
+    assert all(map(math.isnan, (float(end[0]) for end in single)))
+
+
+@given(sentences=corpora)
+def test_intervals_of_shares_hold_the_share_and_have_a_width_at_both_ends(sentences: list[list[float]]) -> None:
+    sums = sums_of(sentences)
+    low, high = (float(end[0]) for end in ratio_interval("v", sums, share=True))
+    mean = float(ratio_mean("v", sums)[0])
+    assert 0 <= low <= mean + 1e-9
+    assert mean - 1e-9 <= high <= 1
+    assert low < high or mean not in (0.0, 1.0)
+
+
 @pytest.mark.parametrize("sentences", [[[0.5, 0.7]], [[0.5], []]])
 def test_one_sentence_has_no_interval(sentences: list[list[float]]) -> None:
     assert all(map(math.isnan, interval(sentences)))
