@@ -45,6 +45,7 @@ class HeadSeries:
             where they are not, which is pale; without it, or where it is empty, their intervals tell.
         lead: the column of what stands before the number on a card, such as the offset that it is the share of.
         high: the upper end of its colours, where no number is larger; None for the largest number.
+        count: the column of the number of words, mentions or the like that it rests on.
         beside: columns of what it is to be compared with, such as that of uniform attention, by what that is called.
     """
 
@@ -62,6 +63,7 @@ class HeadSeries:
     worse: bool = False
     sure: str = ""
     high: float | None = None
+    count: str = ""
     beside: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -252,6 +254,7 @@ def _add_series(models: dict[str, _Model], run: str, series: HeadSeries) -> None
             | {name: _grids(parts, column) for name, column in numbers.items()}
             | {"run": run, "letters": _words(parts, series.letters), "leads": _words(parts, series.lead)}
             | {"categories": [[name, colour] for name, colour in series.categories.items()]}
+            | {"counts": _grids(parts, series.count, digits=15)}
             | {"beside": [[what, _grids(parts, column)] for what, column in series.beside.items()]}
         )
 
@@ -313,11 +316,11 @@ def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"{stack}.{layer}.{head}", head_rows
 
 
-def _grids(parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[list[float | None]]]:
-    """Numbers (layers, heads) of a column by stack: four significant digits, which is what the page shows at most."""
+def _grids(parts: Mapping[str, pd.DataFrame], column: str, digits: int = 4) -> dict[str, list[list[float | None]]]:
+    """Numbers (layers, heads) of a column by stack: four significant digits, which the page shows of measures."""
     grids = {stack: scatter_grid(rows, float_column(rows, column)) for stack, rows in parts.items() if column}
     return {
-        stack: [[float(f"{v:.4g}") if np.isfinite(v) else None for v in row] for row in grid.astype(np.float64)]
+        stack: [[float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in row] for row in grid.astype(np.float64)]
         for stack, grid in grids.items()
     }
 

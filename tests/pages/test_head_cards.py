@@ -35,9 +35,11 @@ def facts(folder: Path) -> HeadFacts:
 
 def test_what_numbers_are_compared_with_goes_with_them() -> None:
     """Shares say little without those of uniform attention, and colours are those of the figure: to the same end."""
-    series = HeadSeries("v", "v", "about", ROWS, "value", high=1.0, beside={"uniform attention": "low"})
+    rows = ROWS.assign(words=[12345, 7, 9])
+    series = HeadSeries("v", "v", "about", rows, "value", high=1.0, count="words", beside={"uniform attention": "low"})
     (model,) = head_page([("run", HeadFacts([series]))])["models"]
     (shown,) = model["series"]
+    assert shown["counts"]["encoder"][0][0] == 12345, "not rounded as measures are"
     assert shown["high"] == 1.0
     assert shown["beside"] == [
         ["uniform attention", {"encoder": [[0.1, None, None], [None, None, None]], "cross": [[None, 0.5]]}]

@@ -16,6 +16,7 @@ import pandas as pd
 from headlens.analyses.classify.syntax_figure import FEWEST
 from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
+from headlens.plots import curves
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import centred_scale, paired_maps
@@ -135,6 +136,9 @@ class MetricDeclaration:
             names = {column.chance: column.chance_name for column in drawn if column.name == name} | names
             levels = ((words, float_column(part.rows, column)) for column, words in names.items())
             known = [f"{words} {np.nanmean(level):.3f}" for words, level in levels if np.isfinite(level).any()]
+            counted = (column.instances for column in drawn if column.name == name and column.instances)
+            numbers = "".join(curves.range_text(float_column(part.rows, column), ",.0f") for column in counted)
+            known += [f"n = {numbers}"] * bool(numbers)
             return f"\n({', '.join(known)})" if known else ""
 
         return paired_maps(heads, shown, scales, self.title, remark)

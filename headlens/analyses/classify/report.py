@@ -74,6 +74,7 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
                     unit=column.unit,
                     lead=lead,
                     high=column.high,
+                    count=column.instances,
                     beside={name: level for name, level in levels.items() if level},
                 )
             )

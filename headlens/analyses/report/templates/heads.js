@@ -273,7 +273,7 @@
 
   function numbers(own, stack, layer, head) {
     const at = (grid) => grid?.[stack]?.[layer]?.[head];
-    const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : one ? [at(one.leads), amount(at(one.values), one.unit)].filter(Boolean).join(" in ") : "–");
+    const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : one ? [at(one.leads), amount(at(one.values), one.unit)].filter(Boolean).join(" in ") + (finite(at(one.counts)) ? ` (n = ${at(one.counts).toLocaleString("en")})` : "") : "–");
     // Of a head that stayed, also what it was before.
     const pruned = own.before !== null;
     const shown = own.series.filter((one) => finite(at(one.values)) && (pruned || !one.categories.length));
