@@ -231,7 +231,8 @@ def head_relevance(
     flows = {rule: rule_sums.conservation for rule, rule_sums in sums.items() if rule in CONSERVING}
     conservation = {rule: flow for rule, flow in flows.items() if flow is not None}
     notes = _start_notes(sums[rules[0]]) + reading_notes(reader, encoding)
-    notes += _relevance_notes(reader, encoding, tables[0], flows)
+    mixed = bool(mixed_signs(*sums[rules[0]].below))
+    notes += _relevance_notes(reader, encoding, tables[0], flows, mixed=mixed)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
@@ -263,6 +264,8 @@ def _relevance_notes(
     encoding: EncodingCounts,
     table: HeadTable,
     flows: Mapping[Rule, Conservation | None],
+    *,
+    mixed: bool,
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
 
@@ -271,6 +274,7 @@ def _relevance_notes(
         encoding: what became of the sentences.
         table: of one rule, `RelevanceSums.table`.
         flows: where relevance went, by rule.
+        mixed: whether what relevance started from has both signs, see `mixed_signs`.
     """
     notes = []
     if reader.generates:
@@ -292,12 +296,12 @@ def _relevance_notes(
             continue
         lost = f"{flow.lost:.1%}" if abs(flow.lost) >= 5e-4 else f"{flow.lost:.0e}"
         if flow.others:
-            notes.append(_parts_note(rule, flow, lost))
+            notes.append(_parts_note(rule, flow, lost, mixed_start=mixed))
             continue
-        mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
+        both = "" if 0 <= flow.inputs <= 1 and not mixed else " (contributions of both signs, as shares of their sum)"
         notes.append(
             f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
-            f"in biases, {lost} was lost{mixed}."
+            f"in biases, {lost} was lost{both}."
         )
     given = table.rows[table.rows["raw"].notna()]
     if absent := [stack for stack in table.rows["stack"].unique() if stack not in set(given["stack"])]:
@@ -320,7 +324,7 @@ def _relevance_notes(
     return notes
 
 
-def _parts_note(rule: str, flow: Conservation, lost: str) -> str:
+def _parts_note(rule: str, flow: Conservation, lost: str, *, mixed_start: bool) -> str:
     """What the target is the sum of, for a rule by which heads give a part of it."""
     others = dict(flow.others)
     curvature = others.pop(CURVATURE, 0.0)
@@ -328,7 +332,9 @@ def _parts_note(rule: str, flow: Conservation, lost: str) -> str:
         f", {curvature:.1%} what activation functions behind the last layer (a pooler's, those of the head of a masked "
         "language model) add to their tangents"
     )
+    mixed = " These are shares of a mean of both signs, and depend on the mix of examples." * mixed_start
     return (
         f"{rule}: of the target, heads give {others[HEADS]:.1%} themselves. The remainder: {others.get(MLPS, 0.0):.1%} "
-        f"MLPs, {flow.inputs:.1%} embeddings, {flow.biases:.1%} biases{tangent * bool(curvature)}; {lost} was lost."
+        f"MLPs, {flow.inputs:.1%} embeddings, {flow.biases:.1%} biases{tangent * bool(curvature)}; {lost} was "
+        f"lost.{mixed}"
     )

@@ -17,6 +17,7 @@ from headlens.relevance_propagation.shares import (
     MARGIN,
     OPEN,
     OPPOSES,
+    UNTESTED,
     even_shares,
     figure_title,
     gives_magnitudes,
@@ -41,7 +42,12 @@ _WITHIN = "Shares compare the heads of a layer, not layers; relevance_raw compar
 _NO_SIGN = "Magnitudes: this rule does not tell which heads work against the target. "
 _PALE = "Pale: the interval contains 0"
 _UNCLEAR = ", or the heads of the layer cancel, or are not shown to serve or oppose the target: shares mean little."
-_IN_TITLE = {OPPOSES: " (against the target)", CANCEL: " (heads cancel)", OPEN: " (direction not decided)"}
+_IN_TITLE = {
+    OPPOSES: " (against the target)",
+    CANCEL: " (heads cancel)",
+    OPEN: " (direction not decided)",
+    UNTESTED: " (direction not tested)",
+}
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 

@@ -20,8 +20,10 @@ from headlens.relevance_propagation.shares import (
     SERVES,
     UNSIGNED,
     UNSIGNED_RULES,
+    UNTESTED,
     even_shares,
     layer_signs,
+    layer_sums,
     of_rule,
     positive_sums,
     requested_rule,
@@ -91,7 +93,8 @@ def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     the target. Where some have intervals, those without, of layers that cancel in most examples, are left out as well.
     """
     shares, raw, *lows = (float_column(rows, name) for name in ("relevance", "raw", "ci_low", "raw_low"))
-    serves = np.isin(layer_signs(rows).astype(str), (SERVES, UNSIGNED))
+    signs = layer_signs(rows).astype(str)
+    serves = np.isin(signs, (SERVES, UNSIGNED)) | ((signs == UNTESTED) & (layer_sums(rows) > 0))
     rows = rows.assign(relevance=shares, raw=raw, even=even_shares(rows), positive=positive_sums(rows))
     for low, name in zip(lows, ("ci_low", "raw_low"), strict=True):
         serves &= (low > 0) | (not _tested(rows, name))

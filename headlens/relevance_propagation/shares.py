@@ -17,6 +17,7 @@ from headlens.tables.same_answers import NEARLY_ALL
 Marks = npt.NDArray[np.bool_]
 # What the heads of a layer do together.
 SERVES, OPPOSES, CANCEL, OPEN = "serves the target", "opposes the target", "its heads cancel", "not decided"
+UNTESTED = "not tested"
 UNSIGNED = "magnitudes, no sign"
 UNSIGNED_RULES = frozenset({"taylor"})  # whose relevance is never negative, whatever a head does
 SAME_OUTPUT = "The model gives the same output for every example"
@@ -110,18 +111,25 @@ def layer_signs(rows: pd.DataFrame) -> npt.NDArray[np.object_]:
 
     Of a rule that gives magnitudes alone it is `UNSIGNED`.
 
-    The 95 % interval of the layer's sum decides. Where it contains 0 and the sum is less than a tenth of the magnitudes
-    of its heads, they cancel. Runs of before have no interval: the size of the sum decides, then its sign.
+    The 95 % interval of the layer's sum decides; fewer than ten examples have none, and nothing is tested (`UNTESTED`).
+    Where it contains 0 and the sum is less than a tenth of the magnitudes of its heads, they cancel. Tables of older
+    versions have no column of intervals: the size of the sum decides, then its sign.
     """
     if gives_magnitudes(rows):
         return np.full(len(rows), UNSIGNED, object)
     raw = float_column(rows, "raw")
-    total, size = _of_layer(rows, raw), _of_layer(rows, np.abs(raw))
+    total, size = layer_sums(rows), _of_layer(rows, np.abs(raw))
     low, high = float_column(rows, "layer_raw_low"), float_column(rows, "layer_raw_high")
     tiny, unknown = np.abs(total) < _TINY * size, np.isnan(low) | np.isnan(high)
     unclear = unknown | ((low <= 0) & (high >= 0))
-    cases = [unclear & tiny, unclear & ~unknown, total < 0]
-    return np.select(cases, np.array([CANCEL, OPEN, OPPOSES], object), SERVES)
+    untested = unknown & np.isfinite(raw) & ("layer_raw_low" in rows)
+    cases = [untested, unclear & tiny, unclear & ~unknown, total < 0]
+    return np.select(cases, np.array([UNTESTED, CANCEL, OPEN, OPPOSES], object), SERVES)
+
+
+def layer_sums(rows: pd.DataFrame) -> Grid:
+    """The sum of `raw` over the heads of every row's layer."""
+    return _of_layer(rows, float_column(rows, "raw"))
 
 
 def gives_magnitudes(rows: pd.DataFrame) -> bool:
@@ -155,7 +163,7 @@ def unclear_direction(rows: pd.DataFrame) -> Marks:
 
     Shares of a sum near 0, which may have either sign, mean little or nothing.
     """
-    return np.isin(layer_signs(rows).astype(str), (CANCEL, OPEN))
+    return np.isin(layer_signs(rows).astype(str), (CANCEL, OPEN, UNTESTED))
 
 
 def same_output(count: int) -> str:

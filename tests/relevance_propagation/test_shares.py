@@ -12,6 +12,7 @@ from headlens.relevance_propagation.shares import (
     OPEN,
     OPPOSES,
     SERVES,
+    UNTESTED,
     even_shares,
     layer_signs,
     of_rule,
@@ -57,17 +58,23 @@ def test_even_shares_count_the_heads_of_the_layer_in_its_stack_and_model() -> No
         ([-0.3, 0.1], (-0.5, 0.1), OPEN),
         # A sum that is small, but whose sign is known.
         ([1.0, -1.01], (-0.02, -0.005), OPPOSES),
-        ([1.0, -1.01], (np.nan, np.nan), CANCEL),
-        ([-0.3, 0.1], (np.nan, np.nan), OPPOSES),
-        ([0.3, -0.1], (np.nan, np.nan), SERVES),
+        # Too few examples for an interval.
+        ([1.0, -1.01], (np.nan, np.nan), UNTESTED),
+        ([-0.3, 0.1], (np.nan, np.nan), UNTESTED),
+        # A table of before, without intervals at all.
+        ([1.0, -1.01], None, CANCEL),
+        ([-0.3, 0.1], None, OPPOSES),
+        ([0.3, -0.1], None, SERVES),
     ],
 )
 def test_what_a_layer_does_follows_the_interval_of_its_sum(
-    raw: list[float], interval: tuple[float, float], does: str
+    raw: list[float], interval: tuple[float, float] | None, does: str
 ) -> None:
     other = pd.DataFrame({"layer": 1, "raw": [1.0, 1.0], "layer_raw_low": 1.9, "layer_raw_high": 2.1})
-    rows = pd.DataFrame({"layer": 0, "raw": raw, "layer_raw_low": interval[0], "layer_raw_high": interval[1]})
-    assert layer_signs(pd.concat([other, rows])).tolist() == [SERVES] * 2 + [does] * len(raw)
+    low, high = interval or (np.nan, np.nan)
+    rows = pd.concat([other, pd.DataFrame({"layer": 0, "raw": raw, "layer_raw_low": low, "layer_raw_high": high})])
+    rows = rows.drop(columns=["layer_raw_low", "layer_raw_high"]) if interval is None else rows
+    assert layer_signs(rows).tolist() == [SERVES] * 2 + [does] * len(raw)
 
 
 def test_positive_shares_are_added_up_by_layer() -> None:

@@ -17,12 +17,14 @@ from headlens.findings.verdicts import (
     gives_one_answer,
     has_no_verdicts,
     known_verdicts,
+    no_skill_text,
     not_apart,
     one_answer_text,
     overlap_text,
     taken_away_text,
     tied,
     verdict_cells,
+    within_guesses,
 )
 from headlens.learning.alphas_figure import ALPHAS, CAPTION
 from headlens.pages.command_report import Caption, CommandReport
@@ -164,9 +166,12 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
     """
     sentences = []
     for model, rows in _drawn(metrics).groupby("model", sort=False):
-        if has_no_verdicts(rows) and all(map(gives_one_answer, rows.to_dict("records"))):
+        whole = rows[rows["method"] == GOLD]
+        constant = len(whole) > 0 and all(map(gives_one_answer, whole.to_dict("records")))
+        if has_no_verdicts(rows) and (constant or within_guesses(whole)):
             n = int(np.nanmax([0, *float_column(rows, "n")]))
-            text = one_answer_text(str(rows["metric"].iloc[0]), n, "evaluation examples", "predicted graphs")
+            told = one_answer_text if constant else no_skill_text
+            text = told(str(rows["metric"].iloc[0]), n, "evaluation examples", "predicted graphs")
             sentences.append(f"{model}: {text}")
         known = known_verdicts(rows)
         # Keys that are drawn at random, once, are the control.
@@ -255,6 +260,8 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame], of: str) -> list[str]:
         if areas_of[best] == areas_of[lowest]:
             comparison = f"Predicted by {', '.join(names)}{' equally well' if len(methods) > 1 else ''} ({area})"
         comparison = f"{of}{comparison[0].lower()}{comparison[1:]}" if of else comparison
+        if "ci_low" in methods and not np.isfinite(float_column(methods, "ci_low")).any():
+            comparison += "; of so few sentences there are no intervals, and no difference is tested"
         sentences.append(f"{sentence}. {comparison}.")
     return sentences
 

@@ -26,7 +26,13 @@ from headlens.analyses.sparsefinder.fitting import fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.analyses.sparsefinder.report import REPORT, method_areas, sparsefinder_findings, task_tables
+from headlens.analyses.sparsefinder.report import (
+    REPORT,
+    method_areas,
+    sparsefinder_findings,
+    task_sentences,
+    task_tables,
+)
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.head_cards import HeadFacts
 from headlens.plots import style
@@ -105,6 +111,25 @@ def test_chance_of_the_task_and_random_graphs_are_lines_of_their_own() -> None:
     assert {"chance level", "recall of random graphs"} <= drawn == set(told)
     (level,) = (line for line in figure.axes[1].lines if line.get_label() == "chance level")
     assert level.get_ydata()[0] == 25.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "low", "words"),
+    [
+        (True, 0.4, "gives the same answer to all 101 evaluation examples"),
+        (False, 0.4, "is not shown to be better than guessing on 101 evaluation examples"),
+        (False, 0.7, ""),
+    ],
+)
+def test_a_model_that_answers_or_guesses_alike_is_told_whatever_its_graphs_do(
+    answer: bool, low: float, words: str
+) -> None:
+    """Graphs that change some of the answers of a constant model must not hide that it is one."""
+    rows = tried().assign(model="m", metric="accuracy", task="sst2", n=101, chance=0.55, ci_low=low, ci_high=0.9)
+    rows = rows.assign(verdict=None, same_answer=[answer] + [False] * (len(rows) - 1))
+    told = " ".join(task_sentences(rows))
+    assert words in told
+    assert bool(told) == bool(words)
 
 
 def test_models_of_one_answer_are_framed() -> None:
@@ -334,7 +359,8 @@ def test_methods_in_order() -> None:
     (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700); lowest is window (0.600)."
+        "under the recall-sparsity curve 0.700); lowest is window (0.600); of so few sentences there are no intervals, "
+        "and no difference is tested."
     )
     near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}, record={}))
@@ -398,11 +424,11 @@ def test_areas_of_a_task_say_how_few_points_they_are_from(count: float, words: s
 @pytest.mark.parametrize(
     ("others", "words"),
     [
-        ([0.5996, 0.6004, 0.8], "0.800); lowest is window (0.600; tied with BigBird and with Longformer)."),
+        ([0.5996, 0.6004, 0.8], "0.800); lowest is window (0.600; tied with BigBird and with Longformer); of so few"),
         (
             [0.7996, 0.61, 0.8],
             "Among the best is the prediction by clusters as in Routing (area under the recall-sparsity curve 0.800; "
-            "tied with BigBird); lowest is window (0.600).",
+            "tied with BigBird); lowest is window (0.600); of so few sentences",
         ),
         ([0.5999, 0.6, 0.6001], "Predicted by window, BigBird, Longformer, clusters as in Routing equally well (area "),
     ],
