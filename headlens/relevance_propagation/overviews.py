@@ -21,6 +21,7 @@ from headlens.relevance_propagation.shares import (
     UNSIGNED,
     UNSIGNED_RULES,
     UNTESTED,
+    Marks,
     even_shares,
     layer_signs,
     layer_sums,
@@ -94,7 +95,7 @@ def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     """
     shares, raw, *lows = (float_column(rows, name) for name in ("relevance", "raw", "ci_low", "raw_low"))
     signs = layer_signs(rows).astype(str)
-    serves = np.isin(signs, (SERVES, UNSIGNED)) | ((signs == UNTESTED) & (layer_sums(rows) > 0))
+    serves: Marks = np.isin(signs, (SERVES, UNSIGNED)) | (np.equal(signs, UNTESTED) & (layer_sums(rows) > 0))
     rows = rows.assign(relevance=shares, raw=raw, even=even_shares(rows), positive=positive_sums(rows))
     for low, name in zip(lows, ("ci_low", "raw_low"), strict=True):
         serves &= (low > 0) | (not _tested(rows, name))
