@@ -129,7 +129,8 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         warning = cells.warning if cells.warned(rows).any() else ""
         hatch = cells.hatch if cells.hatched(rows).any() else ""
         remarks = (warning, _beyond(values, scale), unit, cells.remark, numbers, cells.dot, cells.ring, hatch)
-        return " ".join(filter(None, (*remarks, "" if np.isnan(halves).all() else cells.pale)))
+        some_pale = (cells.unsure(rows) & np.isfinite(values)).any()
+        return " ".join(filter(None, (*remarks, cells.pale if some_pale or np.isfinite(halves).any() else "")))
 
     sheet = head_grid_figure(plan, title, tallest_cell=_CELL, note=note)
     if is_written(sheet.cell):

@@ -42,6 +42,7 @@ _WITHIN = "Shares compare the heads of a layer, not layers; relevance_raw compar
 _NO_SIGN = "Magnitudes: this rule does not tell which heads work against the target. "
 _PALE = "Pale: the interval contains 0"
 _UNCLEAR = ", or the heads of the layer cancel, or are not shown to serve or oppose the target: shares mean little."
+_UNTESTED = "Pale: with fewer than ten examples, it is not tested whether layers serve or oppose the target."
 _IN_TITLE = {
     OPPOSES: " (against the target)",
     CANCEL: " (heads cancel)",
@@ -68,14 +69,16 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     if not has_numbers(rows, "relevance"):
         return None
     scale = relevance_scale("share of the layer's relevance", rows, "relevance", rows)
-    unclear = unclear_direction(rows).any()
+    pale = _PALE + (_UNCLEAR if unclear_direction(rows).any() else ".")
+    if (layer_signs(rows) == UNTESTED).all():
+        pale = _UNTESTED
     cells = Cells(
         "relevance",
         warned=opposing,
         warning=_AGAINST,
         remark=f"{_NO_SIGN * gives_magnitudes(rows)}{_WITHIN}" if has_numbers(rows, "raw") else "",
         unsure=lambda part: holds_zero(part) | unclear_direction(part),
-        pale="" if gives_magnitudes(rows) else _PALE + (_UNCLEAR if unclear else "."),
+        pale="" if gives_magnitudes(rows) else pale,
     )
     return interval_map(rows, cells, scale, figure_title("Relevance of attention heads", rows))
 

@@ -91,6 +91,16 @@ def test_heads_of_layers_whose_direction_is_not_decided_are_pale(make_relevance:
     assert warned_title("Shares", frame).endswith("of which it is not decided whether they serve it: 2")
 
 
+def test_why_all_heads_are_pale_is_told_where_there_are_no_intervals(make_relevance: Make) -> None:
+    """Fewer than ten examples have none; the note on pale cells was about intervals alone, and was left out."""
+    none = dict.fromkeys(("ci_low", "ci_high", "layer_raw_low", "layer_raw_high"), np.nan)
+    figure = relevance_map(make_relevance().assign(relevance=0.5, raw=1.0, **none))
+    (axes,) = panels(figure)
+    assert len(pale(axes)) == 72
+    assert figure is not None
+    assert "fewer than ten examples, it is not tested whether layers" in figure.texts[1].get_text().replace("\n", " ")
+
+
 @pytest.mark.parametrize(
     ("largest", "power", "unit"),
     [(0.0039, 1e3, "10⁻³ units"), (0.09, 1e2, "10⁻² units"), (0.2, 1, "units"), (4.45, 1, "units"), (0.0, 1, "units")],
