@@ -50,6 +50,8 @@ _IN_TITLE = {
     UNTESTED: " (direction not tested)",
 }
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+# Half filled: neither "contains 0" nor "does not".
+_HALF: dict[str, Any] = {"fillstyle": "left", "markerfacecoloralt": "white"}
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
@@ -138,7 +140,8 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     abreast = -(-max(layers) // -(-max(layers) // abreast))  # lines that are equally full
     lines = [-(-count // abreast) for count in layers]
     height = min(_PAGE, _TITLES + len(pieces) * _NAME + sum(lines) * _TALLEST)
-    title = figure_title("Relevance of attention heads with 95 % intervals", rows)
+    with_intervals = has_numbers(rows, "ci_low")
+    title = figure_title("Relevance of attention heads" + " with 95 % intervals" * with_intervals, rows)
     limits = span(
         *(float_column(part.rows, column) for part in pieces for column in ("relevance", "ci_low", "ci_high"))
     )
@@ -163,9 +166,13 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
         step = style.tick_step((style.page_width() / abreast - 0.2) / part_heads, 0.15)
         first.set(xlim=(-0.7, part_heads - 0.3), xticks=range(0, part_heads, step))
         first.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
-    dots = {"above 0": (GAIN, GAIN), "below 0": (LOSS, LOSS), "95 % interval contains 0": ("white", INK)}
+    dots = {"above 0": (GAIN, GAIN), "below 0": (LOSS, LOSS)}
+    if with_intervals:
+        dots["95 % interval contains 0"] = ("white", INK)
     looks: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 4}
     handles = [Line2D([], [], **looks, label=n, mfc=face, mec=edge) for n, (face, edge) in dots.items()]
+    if not _has_interval(rows).all():
+        handles.append(Line2D([], [], **looks, **_HALF, label="no interval", color=INK))
     handles.append(Line2D([], [], label="equal share, 1 / heads", **_EVEN))
     drawn = {collection.get_gid() for axes in figure.get_axes() for collection in axes.collections}
     for gid, face, name in (("beyond", INK, "at the edge or beyond"), ("longer", "white", "interval beyond the axis")):
@@ -175,6 +182,11 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
         handles=handles, loc="outside lower left", ncols=2 if style.in_column() else 4, **style.legend_looks()
     )
     return figure
+
+
+def _has_interval(rows: pd.DataFrame) -> Marks:
+    """Which rows have an interval, or no share that could have one."""
+    return np.isfinite(float_column(rows, "ci_low")) | np.isnan(float_column(rows, "relevance"))
 
 
 def _draw_layer(axes: Axes, part: StackRows, layer: int, limits: tuple[float, float]) -> None:
@@ -195,8 +207,12 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int, limits: tuple[float, fl
     bounded = np.isfinite(values) & np.isfinite(low) & np.isfinite(high)
     axes.vlines(heads[bounded], low[bounded], high[bounded], colors=list(colours[bounded]), linewidth=0.9, zorder=2)
     faces = np.where(holds_zero(rows), "white", colours)
-    dots = axes.scatter(heads[inside], values[inside], s=_DOT**2, c=list(faces[inside]), linewidths=0.7, zorder=3)
-    dots.set_edgecolor(list(colours[inside]))
+    tested = inside & bounded
+    dots = axes.scatter(heads[tested], values[tested], s=_DOT**2, c=list(faces[tested]), linewidths=0.7, zorder=3)
+    dots.set_edgecolor(list(colours[tested]))
+    half: dict[str, Any] = {"marker": "o", "markersize": _DOT, "markeredgewidth": 0.7, "zorder": 3, **_HALF}
+    for head, value, colour in zip(*(of[inside & ~bounded] for of in (heads, values, colours)), strict=True):
+        axes.plot(head, value, color=colour, **half)
     across = axes.get_xaxis_transform()
     for sign, marker, edge, end, colour in ((1, "^", limits[1], high, GAIN), (-1, "v", limits[0], low, LOSS)):
         longer = bounded & inside & (sign * end > sign * edge)

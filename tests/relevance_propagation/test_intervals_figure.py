@@ -129,7 +129,23 @@ def test_one_head_per_layer_without_intervals(make_relevance: Make) -> None:
     figure = relevance_intervals(frame)
     assert figure is not None
     figure.canvas.draw()
-    assert [points(axes).get_offsets()[0].tolist() for axes in figure.axes] == [[0, 1]] * 3
+    for axes in figure.axes:
+        (point,) = (line for line in axes.lines if line.get_marker() == "o")
+        assert (point.get_xdata(), point.get_ydata(), point.get_fillstyle()) == ([0], [1], "left")
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert told == ["above 0", "below 0", "no interval", "equal share, 1 / heads"]
+    assert "interval" not in figure.get_suptitle()
+
+
+def test_a_model_without_intervals_beside_one_that_has_them(make_relevance: Make) -> None:
+    frame = pd.concat([make_relevance("a", {"encoder": [2]}), make_relevance("b", {"encoder": [2]})], ignore_index=True)
+    frame.loc[frame["model"] == "b", ["ci_low", "ci_high"]] = np.nan
+    figure = relevance_intervals(frame)
+    assert figure is not None
+    halves = [sum(line.get_fillstyle() == "left" for line in axes.lines) for axes in figure.axes]
+    assert halves == [0, 2]
+    told = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"no interval", "95 % interval contains 0"} <= set(told)
 
 
 @pytest.mark.slow
