@@ -18,6 +18,7 @@ from headlens.relevance_propagation.shares import (
     OPEN,
     OPPOSES,
     UNTESTED,
+    Marks,
     even_shares,
     figure_title,
     gives_magnitudes,
@@ -109,6 +110,7 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
     colours = _NO_SIGN.strip() if gives_magnitudes(rows) else "Blue for the target, red against it."
     pale = "" if gives_magnitudes(rows) else f"{_PALE}."
+    several += " No intervals: fewer than ten examples." * ("raw_low" in rows and not has_numbers(rows, "raw_low"))
     several += " Grey: without a path of its own to the target." * bool(np.isnan(float_column(rows, "raw")).any())
     cells = Cells("raw", remark=f"Comparable between layers. {colours}{several}", pale=pale)
     return interval_map(rows, cells, scale, figure_title("Contributions of attention heads", rows))

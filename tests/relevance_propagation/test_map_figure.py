@@ -99,6 +99,9 @@ def test_why_all_heads_are_pale_is_told_where_there_are_no_intervals(make_releva
     assert len(pale(axes)) == 72
     assert figure is not None
     assert "fewer than ten examples, it is not tested whether layers" in figure.texts[1].get_text().replace("\n", " ")
+    figure = raw_map(make_relevance().assign(raw=1.0, raw_low=np.nan, raw_high=np.nan))
+    assert figure is not None
+    assert "No intervals: fewer than ten examples." in figure.texts[1].get_text().replace("\n", " ")
 
 
 @pytest.mark.parametrize(
