@@ -41,13 +41,13 @@ class Positions(Metric):
     columns = (
         MetricColumn(
             "positional_offset",
-            "The most frequent non-zero offset from a token to the one it attends to most.",
+            "The most frequent non-zero offset, of -8 to 8, from a token to the one it attends to most.",
             unit="tokens",
             contract=True,
         ),
         MetricColumn(
             "positional_share",
-            "Share of tokens whose most attended token is at the most frequent non-zero offset.",
+            "Share of tokens whose most attended token is at the most frequent non-zero offset of -8 to 8.",
             "most frequent non-zero offset",
             "share of tokens",
             offset="positional_offset",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headlens.attention.sites import Site, check_heads
 from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.replay.activation_cache import PARTS
@@ -38,6 +39,23 @@ class Receiver:
                 "Write a head, such as decoder.5.1, or its queries, keys or values: decoder.5.1.q, .k, .v, .kv.",
             )
         return cls(Head.parse(name), last)
+
+    @classmethod
+    def within(cls, text: str, sites: Sequence[Site]) -> Receiver:
+        """Reads the name of a receiver that a model has, and to which some head has a direct path.
+
+        Args:
+            text: as for `parse`.
+            sites: of the model.
+
+        Raises:
+            OptionError: if it is no such name.
+        """
+        receiver = cls.parse(text)
+        check_heads([receiver.head], sites)
+        if not senders([head for site in sites for head in site.heads], receiver):
+            raise OptionError(f"No head has a direct path to {receiver.head}.", "Name a head of a later layer.")
+        return receiver
 
     def __str__(self) -> str:
         return str(self.head) if self.parts == PARTS else f"{self.head}.{self.parts}"

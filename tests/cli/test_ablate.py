@@ -844,8 +844,9 @@ def test_direct_paths(run: Callable[..., Any]) -> None:
         ("encoder.0.0", "No head has a direct path to encoder.0.0"),
         ("encoder.1.0.z", "is not the name of a receiver"),
     ):
-        refused = run("--mode", "path", *pairs, "--strategy-args", f"receiver={receiver}")
-        assert (refused.code, said in refused.err) == (2, True), refused.err
+        for dry in ((), ("--dry-run",)):
+            refused = run("--mode", "path", *pairs, "--strategy-args", f"receiver={receiver}", *dry)
+            assert (refused.code, said in refused.err) == (2, True), refused.err
     refused = run("--strategy-args", "receiver=encoder.1.0", "--overwrite")
     assert (refused.code, "is for --mode path" in refused.err) == (2, True)
 

@@ -9,9 +9,11 @@ from headlens.analyses.ablate.mib_circuits import RANKINGS, SHARES
 from headlens.analyses.ablate.options import AblateRequest
 from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES, check_pruning, strategy_cost
 from headlens.analyses.ablate.stand_ins import EPOCHS
+from headlens.attention.sites import find_sites
 from headlens.planning.plan import Plan, Planner, Work
 from headlens.planning.planned_sizes import DataSize, PlannedModel
 from headlens.planning.speed import Kind
+from headlens.replay.direct_path import Receiver
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.open_task import suited_data, tells_task
@@ -31,7 +33,10 @@ def ablate_plan(request: AblateRequest, reporter: Reporter) -> Plan:
     with tells_task(request.data, chosen.task, model):
         data = planner.task(chosen, offline=offline)
     for place in range(len(request.models)):
-        _ablated(planner, request, place, data, writes=find_task(chosen.task).task.generates)
+        task = find_task(chosen.task).task
+        if (name := request.options.receiver) is not None:
+            Receiver.within(name, find_sites(task.network(planner.models[place].model)))
+        _ablated(planner, request, place, data, writes=task.generates)
     return planner.plan()
 
 

@@ -24,7 +24,7 @@ from headlens.analyses.ablate.screening import Screener
 from headlens.analyses.ablate.single_heads import ablate_heads
 from headlens.analyses.ablate.stand_ins import EPOCHS, changed_examples
 from headlens.attention.sites import find_sites
-from headlens.errors import OptionError, counted
+from headlens.errors import counted
 from headlens.findings.layer_smoothness import NAME as SMOOTHNESS
 from headlens.findings.layer_smoothness import smoothness_notes, smoothness_table
 from headlens.findings.result_notes import (
@@ -44,7 +44,6 @@ from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.command_report import write_results
 from headlens.plots.style import named_after
 from headlens.replay.direct_path import Receiver, senders
-from headlens.replay.head_ablation import site_of
 from headlens.replay.modes import BY_BATCH, WITH_PAIRS, Mode
 from headlens.runs.progress import Reporter
 from headlens.runs.run import FinishedRun, Run, model_label, model_record, open_run
@@ -293,10 +292,7 @@ class _Ablated:
                 examples = Examples.of(task, source, self.loaded, advance)
         bench = self._bench(examples, metric, sweep.HeadRecords(sweep.task_heads(self.loaded.model, task), 0, 0))
         if (name := self.request.options.receiver) is not None:
-            receiver = Receiver.parse(name)
-            site_of(receiver.head, find_sites(task.network(self.loaded.model)))
-            if not senders(sweep.task_heads(self.loaded.model, task), receiver):
-                raise OptionError(f"No head has a direct path to {receiver.head}.", "Name a head of a later layer.")
+            Receiver.within(name, find_sites(task.network(self.loaded.model)))
         if self.request.pruning.prune:
             bench.check()
         examples.ask_shortest(self.loaded, self.under_way.warn_once)
