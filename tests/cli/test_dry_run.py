@@ -73,6 +73,8 @@ def test_a_model_that_is_not_here_is_told_without_a_network(headlens: Headlens) 
         (["classify", "./nowhere"], "./nowhere: no such model folder"),
         (["train", "new:bert-huge"], "is not a known model"),
         (["ablate", "--task", "unheard"], "unheard"),
+        (["compact", "--heads", "encoder.0.12"], "no head encoder.0.12"),
+        (["sparsefinder", "--heads", "encoder.6.0"], "no head encoder.6.0"),
     ],
 )
 def test_what_is_wrong_is_told_before(words: list[str], message: str, headlens: Headlens) -> None:

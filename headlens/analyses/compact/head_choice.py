@@ -10,7 +10,7 @@ from typing import Any
 
 from headlens.analyses.compact.head_lists import head_of_line, listed_heads, matching_rows, table_of, table_with
 from headlens.analyses.compact.options import Shape
-from headlens.attention.sites import Site, inventory
+from headlens.attention.sites import Site, check_heads
 from headlens.errors import OptionError, counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.runs.run_record import read_run
@@ -130,9 +130,8 @@ def choose(ranking: Sequence[Head], n: int, shape: Shape, sites: Sequence[Site])
     Raises:
         OptionError: if the shape cannot be had with so many heads, or the ranking lacks heads that have to be compared.
     """
+    check_heads(ranking, sites)
     known = {head for site in sites for head in site.heads}
-    if unknown := [head for head in ranking if head not in known]:
-        raise OptionError(f"There is no head {unknown[0]}.", f"The model has {inventory(sites)}.")
     if n >= len(known):
         raise OptionError(f"--heads {n} leaves no head of {len(known)}.", "Keep at least one.")
     if shape == "uneven":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
+from headlens.attention.sites import check_heads, find_sites
+from headlens.heads import parse_heads
 from headlens.options import DEMO
 from headlens.planning.plan import Plan, Planner, Work, plan_attention
 from headlens.runs.progress import Reporter
@@ -17,6 +19,7 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     switched = request.attention or ("entmax15" if request.model == DEMO else None)
     plan_attention(planner, switched)
     model = planner.model(request.model, request.model_options)
+    check_heads(parse_heads(request.shown.heads), find_sites(model.model))
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.dev is None:
         corpus, held_out = corpus.split(request.dev_share)
