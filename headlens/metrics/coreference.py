@@ -31,8 +31,8 @@ class Coreference(MeanMetric):
     heading = "Coreference"
     caption = (
         "How often every head points from the head word of a mention at that of an earlier mention of the same entity; "
-        "above the map, how often the nearest earlier mention and uniform attention find one. A head is compared with "
-        "both."
+        "above the map, how often the nearest earlier mention, the nearest earlier occurrence of the same word and "
+        "uniform attention find one. A head is compared with the best of these."
     )
     columns = (
         MetricColumn("mentions", "Number of mentions that have an antecedent in their text.", unit="mentions"),
@@ -43,9 +43,7 @@ class Coreference(MeanMetric):
             "share of mentions",
             panel="an antecedent",
             scale="share of mentions",
-            chance="coreference_nearest",
             instances="mentions",
-            chance_name="always the nearest mention",
             interval=True,
             null=True,
         ),

@@ -316,8 +316,8 @@ def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"{stack}.{layer}.{head}", head_rows
 
 
-def _grids(parts: Mapping[str, pd.DataFrame], column: str, digits: int = 4) -> dict[str, list[list[float | None]]]:
-    """Numbers (layers, heads) of a column by stack: four significant digits, which the page shows of measures."""
+def _grids(parts: Mapping[str, pd.DataFrame], column: str, digits: int = 6) -> dict[str, list[list[float | None]]]:
+    """Numbers (layers, heads) of a column by stack: more digits than the page shows, to round as figures do."""
     grids = {stack: scatter_grid(rows, float_column(rows, column)) for stack, rows in parts.items() if column}
     return {
         stack: [[float(f"{v:.{digits}g}") if np.isfinite(v) else None for v in row] for row in grid.astype(np.float64)]

@@ -199,7 +199,7 @@ def verdicts_text(rows: pd.DataFrame) -> str:
     marks = {NOT_DECIDED: "hollow", NOT_NEEDED: "ringed", NEEDED: "filled", _NO_VERDICT: "half filled"}
     meanings = "".join(f"; {mark}: {name}" for name, mark in marks.items() if name in known)
     judged = rows.dropna(subset=["verdict"]) if "verdict" in rows else rows
-    margin = range_text(float_column(judged, "margin"), ".3g")
+    margin = level_text(judged, "margin")
     return meanings + f"; margin: {margin}" * bool(meanings and margin)
 
 
@@ -239,6 +239,24 @@ def range_text(numbers: Grid, form: str) -> str:
     """Returns the lowest and the highest of numbers, in the form of a format string, or one; empty without any."""
     known = numbers[np.isfinite(numbers)]
     return " to ".join(dict.fromkeys(f"{n:{form}}" for n in (known.min(), known.max()))) if known.size else ""
+
+
+def level_text(rows: pd.DataFrame, column: str) -> str:
+    """Returns a level that belongs to each metric and task, or the lowest and the highest; empty without any.
+
+    Where it differs and there are several metrics or tasks, it stands behind the name of each: a loss and an accuracy
+    have no common range.
+
+    Args:
+        rows: with the column, and `metric` and `task` if there may be several.
+        column: of the level.
+    """
+    text = range_text(float_column(rows, column), ".3g")
+    parts = [name for name in ("metric", "task") if name in rows and len(set(rows[name])) > 1]
+    if " to " not in text or not parts:
+        return text
+    levels = ((key, range_text(float_column(own, column), ".3g")) for key, own in rows.groupby(parts, sort=False))
+    return ", ".join(f"{' of '.join(map(str, key))} {level}" for key, level in levels if level)
 
 
 def known_values(rows: pd.DataFrame) -> Grid:

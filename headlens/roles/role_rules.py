@@ -183,8 +183,8 @@ ROLES = (
         "finds an antecedent for {share} of {n} mentions",
         instances="mentions",
         baselines={
-            "coreference_nearest": "choosing the nearest mention:",
-            "coreference_same_word": "choosing the same word:",
+            "coreference_nearest": "choosing the nearest mention",
+            "coreference_same_word": "choosing the same word",
         },
     ),
     Role(

@@ -53,8 +53,8 @@ def test_series_as_grids() -> None:
     assert (model["name"], model["stacks"]) == (r"m\x1b", {"encoder": [2, 3], "cross": [1, 2]})
     (series,) = model["series"]
     assert (series["title"], series["run"]) == (r"value <b>\x1b", r"run\x1b")
-    # four digits; None where there is no head or no number
-    assert series["values"]["encoder"] == [[0.1235, None, None], [None, None, -3.0]]
+    # six digits, more than the page shows; None where there is no head or no number
+    assert series["values"]["encoder"] == [[0.123456, None, None], [None, None, -3.0]]
     assert series["lows"]["encoder"] == series["highs"]["encoder"] == [[0.1, None, None], [None, None, None]]
     assert series["values"]["cross"] == [[None, None]]
     assert len(page["scales"]["diverging"]) == 17

@@ -154,7 +154,7 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
         hatched=not_ablated,
         hatch=_NOT_ABLATED,
         remark=f"Margin, the smallest loss that matters: {margins}."
-        if (margins := curves.range_text(margin[judged], ".3g"))
+        if (margins := curves.level_text(rows[judged], "margin"))
         else "",
     )
     replaced = f"{_REPLACED.get(mode, mode)}{receiver_text(rows)}"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _KEYS = ["model", "stack", "layer", "head"]
 _PASS = 1 / 40  # of heads with random weights, that have as high a score of copying
 _BEST, _ABREAST, _SMALL = 10, 3, 4.5  # rows of a table, panels in a row, points of numbers in cells
+_LEAST = 0.1  # end of the scale of composition, which is from 0 to 1: hundredths do not look like much
 _WITHIN = "Pale: no farther from 0 than 95 % of heads with random weights."
 
 CIRCUIT_CAPTIONS = {
@@ -94,7 +95,7 @@ def composition_map(layers: pd.DataFrame) -> Figure | None:
     if not has_numbers(layers, "largest"):
         return None
     values = float_column(layers, "largest")
-    scale = Scale("composition above random", min(0.0, float(np.nanmin(values))), max(0.01, float(np.nanmax(values))))
+    scale = Scale("composition above random", min(0.0, float(np.nanmin(values))), max(_LEAST, float(np.nanmax(values))))
     rows: list[list[Panel]] = []
     order = {stack: place for place, stack in enumerate(STACKS)}
     parts = layers.assign(place=layers["stack"].map(order), other=layers["other_stack"].map(order))
@@ -102,7 +103,10 @@ def composition_map(layers: pd.DataFrame) -> Figure | None:
         panels = [_panel(str(model), kind, own, scale) for kind, own in part.groupby("kind", sort=False)]
         rows += [panels[start : start + _ABREAST] for start in range(0, len(panels), _ABREAST)]
     with style.of_no_corpus():
-        note = "The largest of all pairs of heads. Grey: no earlier layer."
+        note = (
+            "The largest of all pairs of heads; 0: what random directions give on average. How large the largest is by "
+            "chance was not tested. Grey: no earlier layer."
+        )
         sheet = head_grid_figure(rows, "Composition between layers, by weights", note=lambda _: note)
     for axes, item in each(sheet, rows):
         words = np.vectorize(_number, otypes=[object])(item.values)

@@ -170,7 +170,8 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     best = known.iloc[int(np.argmax(known["score"].fillna(0.0)))]
     role = others[str(best["name"])]
     n = f"{best[role.instances]:,.0f}" if role.instances in best else "the"
-    baselines = {role.chance: "chance level"} if role.chance else role.baselines
+    baselines = {name: f"{words}:" for name, words in role.baselines.items()}
+    baselines = {role.chance: "chance level"} if role.chance else baselines
     baselines = {name: words for name, words in baselines.items() if name in best}
     null = float(best.get(f"{role.columns[0]}_null", np.nan))
     # What is no more than even is not to look as if it were.

@@ -5,6 +5,7 @@ A run records them, so that a page is drawn without the metrics themselves, and 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
@@ -132,8 +133,8 @@ class MetricDeclaration:
             scales = [*(scales * 2)[:2], centred_scale(label, heads, _DIFFERENCE, DIVERGING, least=_NOTABLE)]
 
         def remark(part: StackRows, name: str) -> str:
-            names = {f"{name}_null": "uniform attention"}
-            names = {column.chance: column.chance_name for column in drawn if column.name == name} | names
+            of_column = (baselines_of(column).items() for column in drawn if column.name == name)
+            names = dict(itertools.chain(*of_column)) | {f"{name}_null": "uniform attention"}
             levels = ((words, float_column(part.rows, column)) for column, words in names.items())
             known = [f"{words} {np.nanmean(level):.3f}" for words, level in levels if np.isfinite(level).any()]
             counted = (column.instances for column in drawn if column.name == name and column.instances)
@@ -228,7 +229,7 @@ def _measure_record(part: StackRows, column: MetricColumn, min_instances: int) -
     numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
     null = float_column(part.rows, f"{column.name}_null")
     uniform = float(null[0]) if np.isfinite(null).any() else ""
-    baselines = [float_column(part.rows, name)[highest] for name in _baselines(column)]
+    baselines = [float_column(part.rows, name)[highest] for name in baselines_of(column)]
     base = max(filter(math.isfinite, baselines), default="")
     # Of heads that all do the same none is the highest.
     alike = is_even(part.rows) or numbers["lowest"] == np.nanmax(values)
@@ -237,6 +238,10 @@ def _measure_record(part: StackRows, column: MetricColumn, min_instances: int) -
     return about | {"baseline": base, "uniform": uniform}
 
 
-def _baselines(column: MetricColumn) -> list[str]:
-    """Columns of what needs no attention: chance, and the baselines of the role that is read from a column."""
-    return [column.chance, *(name for role in ROLES if column.name in role.columns for name in role.baselines)]
+def baselines_of(column: MetricColumn) -> dict[str, str]:
+    """Columns of what needs no attention, with words for them: chance, and the baselines of the role it gives."""
+    own = {column.chance: column.chance_name} if column.chance else {}
+    # Those of the role come last: runs of earlier versions recorded a single one.
+    return own | {
+        name: words for role in ROLES if column.name in role.columns for name, words in role.baselines.items()
+    }

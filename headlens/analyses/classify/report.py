@@ -19,6 +19,7 @@ from headlens.analyses.classify import (
 from headlens.analyses.classify.findings import recorded_findings
 from headlens.analyses.classify.metric_declarations import (
     MetricDeclaration,
+    baselines_of,
     declarations_of,
     measured_columns,
     registered_declarations,
@@ -67,7 +68,8 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
             places = float_column(heads, column.offset)
             rows = heads.assign(lead=[f"{n:+.0f}".replace("-", "−") if np.isfinite(n) else "" for n in places])
             lead = "lead" if column.offset else ""
-            levels = {column.chance_name: column.chance, "uniform attention": "".join(column.null_names)}
+            levels = {words: name for name, words in baselines_of(column).items()}
+            levels |= {"uniform attention": "".join(column.null_names)}
             series.append(
                 HeadSeries(
                     *(*declared, rows, column.name, known),

@@ -33,6 +33,7 @@ from headlens.plots.curves import (
     known_values,
     legend_below,
     legend_columns,
+    level_text,
     lowest_value,
     no_shorter_than_margin,
     range_text,
@@ -350,13 +351,13 @@ def titled(title: str, rows: pd.DataFrame, unmasked: pd.DataFrame, *, with_chanc
         title: of the figure.
         rows: see `means`.
         unmasked: the same models without a mask.
-        with_chance: whether to add the chance level, of several panels the lowest and the highest.
+        with_chance: whether to add the chance level, see `level_text`.
     """
     # Masks of several runs may be of fewer seeds than the models without a mask.
     seeds = range_text(float_column(rows, "seeds"), ".0f") if "seeds" in rows else "1"
     of_seeds = f", means of {seeds} seeds" if seeds not in ("", "1") else ""
     of_seeds += ", over examples where these agree" if rows.get("seeds_agree", pd.Series([False])).any() else ""
-    level = range_text(float_column(rows, CHANCE), ".3g") if with_chance else ""
+    level = level_text(rows, CHANCE) if with_chance else ""
     chance = f"; {CHANCE_LABEL} {level}" if level else ""
     title = f"{with_model(title, rows)}\n({intervals_text(rows)}{of_seeds}{chance})"
     return "\n".join([title, *one_answer_lines(unmasked)])

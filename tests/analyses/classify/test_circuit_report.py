@@ -131,6 +131,16 @@ def test_cells_of_two_layers_hold_the_largest_composition() -> None:
     assert {place: text for place, text in told.items() if text} == {(0, 1): ".10", (0, 2): ".20", (1, 2): ".21"}
 
 
+def test_hundredths_of_composition_do_not_look_like_much() -> None:
+    for largest, end in ((0.02, 0.1), (0.4, 0.4)):
+        table = layers("m")
+        figure = composition_map(table.assign(largest=table["largest"] * largest / table["largest"].max()))
+        assert figure is not None
+        (bar,) = (axes for axes in figure.axes if axes.get_label() == "<colorbar>")
+        assert bar.get_ylim() == (0, pytest.approx(end))
+        assert "by chance was not tested" in figure.texts[-1].get_text().replace("\n", " ")
+
+
 def test_cards_have_scores_and_directions() -> None:
     copying, matching = circuit_series({"circuits": circuits()})
     assert (copying.value, matching.value) == ("copying", "matching")

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.masks.study_figures import means, quality_by_layers, quality_by_pattern, study_markdown
+from headlens.analyses.masks.study_figures import means, quality_by_layers, quality_by_pattern, study_markdown, titled
 
 MASKS = [("graph:syntax", "all"), ("graph:syntax", "last:3"), ("graph:random", "all"), ("star", "last:3")]
 
@@ -68,7 +68,10 @@ def test_patterns_in_all_layers_are_shown_elsewhere(chosen: list[tuple[str, str]
 def test_titles_give_the_chance_level() -> None:
     both = masks(tasks=("sst2", "rte"))
     known = both["task"].map({"sst2": 0.5, "rte": 0.531})
-    for rows, level in ((both.assign(chance=known), "0.5 to 0.531"), (masks().assign(chance=0.5), "0.5")):
+    lossy = pd.concat([masks().assign(chance=0.056), masks().assign(chance=4.85, metric="loss")], ignore_index=True)
+    titles = (titled("T", rows, rows.iloc[:0], with_chance=True) for rows in (lossy, lossy.assign(chance=0.5)))
+    assert [title.split("chance level ")[1] for title in titles] == ["accuracy 0.056, loss 4.85)", "0.5)"]
+    for rows, level in ((both.assign(chance=known), "sst2 0.5, rte 0.531"), (masks().assign(chance=0.5), "0.5")):
         figure = quality_by_layers(rows)
         assert figure is not None
         first, second, third = figure.get_suptitle().splitlines()
