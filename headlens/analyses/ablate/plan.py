@@ -34,8 +34,8 @@ def ablate_plan(request: AblateRequest, reporter: Reporter) -> Plan:
         data = planner.task(chosen, offline=offline)
     for place in range(len(request.models)):
         task = find_task(chosen.task).task
-        if (name := request.options.receiver) is not None:
-            Receiver.within(name, find_sites(task.network(planner.models[place].model)))
+        if (receiver := request.options.receiver) is not None:
+            Receiver.within(receiver, find_sites(task.network(planner.models[place].model)))
         _ablated(planner, request, place, data, writes=task.generates)
     return planner.plan()
 
