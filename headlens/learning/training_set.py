@@ -299,10 +299,10 @@ class TrainingSet:
 
     @property
     def learned_lengths(self) -> Counter[int]:
-        """How many texts that are learned have how many tokens."""
-        return Counter(
-            [p.length for p in self.data.prepared] if isinstance(self.data, TaskRows) else list(self.data.lengths)
-        )
+        """How many texts that are learned have how many tokens; an example may be several, each read by itself."""
+        if not isinstance(self.data, TaskRows):
+            return Counter(self.data.lengths)
+        return Counter(row.length for example in self.data.prepared for row in example.rows)
 
     def text_lengths(self) -> Counter[int]:
         """How many different texts of these examples have how many tokens; of text, how many of what is learned."""

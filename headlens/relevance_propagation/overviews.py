@@ -119,7 +119,7 @@ def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
     interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
-    shown |= {"of its stack": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+    shown |= {"magnitude of its stack": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
     return shown | {"its layer": row["its_layer"]}
 
 

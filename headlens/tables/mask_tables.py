@@ -226,7 +226,8 @@ POSITIONS_OF_MASKS = TableSchema(
             share(
                 "texts",
                 "Share of the training texts that such a position is learned from, the mean over positions: those that "
-                "have it, in the structured form its distance. The smaller it is, the more the penalty decides.",
+                "have it, in the structured form its distance. The smaller it is, the less the texts decide: a penalty "
+                "lowers `p`, and under λ = 0 it stays near 1/2.",
                 "share of texts",
             ),
         ),

@@ -33,6 +33,11 @@ class TokenRow:
     spans: tuple[tuple[int, int], ...] = ()
     candidate: int = 0
 
+    @property
+    def length(self) -> int:
+        """Number of tokens; of a translation of the longer side, as what a decoder writes counts, too."""
+        return max(len(self.ids), len(self.labels))
+
 
 @dataclass(frozen=True)
 class Reader:

@@ -60,7 +60,7 @@ class PreparedExample:
     @property
     def length(self) -> int:
         """Number of tokens of the longest row; what a decoder writes counts, too."""
-        return max(max(len(row.ids), len(row.labels)) for row in self.rows)
+        return max(row.length for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)

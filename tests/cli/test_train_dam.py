@@ -98,6 +98,8 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     shown = " ".join(done.out.split())
     assert "No text to learn from has more than 14 tokens" in shown
     assert ("under λ = 0 nothing decides them" in shown) == ("penalty-0" in RUNS)
+    assert "under a penalty, P may fall with distance for this reason alone" in shown
+    assert ("under λ = 0, P stays nearer to 1/2" in shown) == ("penalty-0" in RUNS)
     assert ("would let those settle that some text has" in shown) == ("penalty-0" in RUNS)
     if thorough:
         assert {path.stem for path in Path("run/figures").glob("*.png")} == figures(*RUNS)

@@ -38,7 +38,7 @@ from headlens.learning.mask_learning import (
     load_mask,
     save_mask,
 )
-from headlens.learning.training_set import TrainingSet
+from headlens.learning.training_set import TaskRows, TrainingSet
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
 SMALL = MaskLearningOptions(LearnedMaskOptions(40, structured=True))
@@ -100,6 +100,19 @@ def test_importance_is_followed_over_the_training(
     means = last.groupby("class")["p"].mean().drop("offset").dropna()
     assert by_step.loc[6].to_dict() == pytest.approx(means.to_dict())
     assert not set(found.importance["class"]) & set(found.log)
+
+
+@pytest.mark.parametrize("task", ["sst2", "paraphrase", "swag"])
+def test_every_row_of_an_example_is_a_text_that_is_learned(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, task: str
+) -> None:
+    """Not the longest alone: the others have fewer tokens, of which the larger distances learn nothing."""
+    _, training_set = taught(wordpiece_tokenizer, task)
+    assert isinstance(training_set.data, TaskRows)
+    lengths = [len(row.ids) for example in training_set.data.prepared for row in example.rows]
+    assert sorted(training_set.learned_lengths.elements()) == sorted(lengths)
+    assert training_set.longest == max(lengths)
+    assert (len(lengths) > len(training_set.data.prepared)) == (task != "sst2")
 
 
 def test_the_same_seed_learns_the_same(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -201,7 +201,7 @@ def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
     heads = ["encoder.0.1", "encoder.0.0", "encoder.1.2", "encoder.1.0"]  # none that gives nothing
     assert column(table, "head") == heads
     assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500"]
-    assert column(table, "of its stack") == ["50.0%", "30.0%", "15.0%", "5.0%"]
+    assert column(table, "magnitude of its stack") == ["50.0%", "30.0%", "15.0%", "5.0%"]
     assert column(table, "share of its layer")[3] == "0.900"
     assert "95 % CI" not in {own.name for own in table.columns}  # runs of before have none
     bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}

@@ -45,7 +45,7 @@ _P = "importance P, 0 to 1"
 _BEFORE = style.FAINT
 _HALF = 0.5  # of the training texts
 _NOT_LEARNED = "not learned: in no training text, or held open or closed"
-_FEW_TEXTS = "dotted: in fewer than half of the training texts, so that the penalty decides more"
+_FEW_TEXTS = "dotted: in fewer than half of the training texts, which decide less there"
 _EMPTY: dict[str, Any] = {"facecolor": "none", "edgecolor": style.FAINT, "hatch": "////", "linewidth": 0}
 # inches
 _LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.28, 0.32, 0.16, 0.08, 0.24

@@ -110,9 +110,12 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
         notes.append(f"No text to learn from has more than {longest} tokens: {beyond}.")
     median = statistics.median_low(opened.training_set.learned_lengths.elements())
     if median < longest:
+        alone = "for this reason alone"
+        what = [f"under a penalty, P may fall with distance {alone}"] * any(request.lambdas)
+        what += [f"under λ = 0, P stays nearer to 1/2, and may rise or fall {alone}"] * (0 in request.lambdas)
         notes.append(
-            f"Half of the texts to learn from have at most {median} tokens. The fewer texts have a position, the more "
-            "the penalty decides its P (texts in positions.csv): P may fall with distance for this reason alone."
+            f"Half of the texts to learn from have at most {median} tokens. The fewer texts have a position, the less "
+            f"they decide its P (texts in positions.csv): {'; '.join(what)}."
         )
     if not tables:
         return notes

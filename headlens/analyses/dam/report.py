@@ -84,7 +84,7 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
     sentences = penalty_sentences(positions) if len(positions) else []
     parts += ["", *sentences] if sentences else []
     if len(positions):
-        title = "Which positions the penalty leaves: mean P of all heads (share of the positions that stay)"
+        title = "Importance of positions: mean P of all heads (share of the positions that stay)"
         about = "Of what is learned: positions of the training texts that are held neither open nor closed."
         parts += ["", f"## {title}", "", about, ""]
         parts += _classes(positions)
@@ -248,16 +248,16 @@ CAPTIONS = {
         "Of models without a mask, the legend says so.",
     ),
     "importance": Caption(
-        "Which positions the penalty leaves",
+        "Importance of positions",
         "The mean probability P that a position stays, over all heads. On the left by class: the first and last row "
         "and column, the diagonal, its neighbourhood, and the rest. On the right by distance. Masks learned without "
         "the diagonal are in `positions.csv` alone. Dotted: distances whose positions fewer than half of the "
-        "training texts have on average, of which the penalty decides more, so that P may fall with distance for this "
-        "reason alone. Hatched: what was not learned, because no training text has such positions, or the mask holds "
-        "them open or closed.",
+        "training texts have on average. These decide less there: under a penalty P may fall with distance for this "
+        "reason alone, and under λ = 0 it stays nearer to 1/2. Hatched: what was not learned, because no training text "
+        "has such positions, or the mask holds them open or closed.",
     ),
     "importance_over_training": Caption(
-        "Which positions the penalty leaves, over training",
+        "Importance of positions, over training",
         "The mean probability P that a position stays, over all heads, by class of positions, from before the first "
         "update to the last: the first and last row and column, the diagonal, its neighbourhood, and the rest. "
         "Dotted lines are the same masks learned without the diagonal.",
@@ -265,7 +265,8 @@ CAPTIONS = {
     "mask": Caption(
         "The mask",
         "The positions of every head, queries downwards and keys to the right: white ones stay, dark ones are masked. "
-        "Drawn as far as the training texts reach; the penalty alone decides on later positions.",
+        "Drawn as far as the training texts reach; on later positions the penalty alone decides, and under λ = 0 "
+        "chance.",
     ),
     "p": Caption(
         "Probability that a position stays",

@@ -102,8 +102,8 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     names = ["quality", "importance", "importance_over_training", "mask_penalty-0.1", "p_penalty-0.1"]
     assert list(drawn) == names
     assert [REPORT.caption(name).title for name in names[1:3]] == [
-        "Which positions the penalty leaves",
-        "Which positions the penalty leaves, over training",
+        "Importance of positions",
+        "Importance of positions, over training",
     ]
     assert all(figure is not None for figure in drawn.values())
     titles = [(figure._suptitle or figure.texts[0]).get_text() for figure in drawn.values() if figure is not None]
