@@ -175,13 +175,19 @@ def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> p
 
     Args:
         table: with the columns of the sweep, in which those of `UNCORRECTED` are as they were measured; rows without a
-            margin have no verdict.
+            margin have no verdict, but a corrected p-value.
         families: columns that rows of one family have in common beside the metric, and with it their baseline.
     """
-    rows = table[table["margin"].notna()]
+    judged, family = table["margin"].notna(), ["metric", *families]
     frames = [
-        with_verdicts(family, Margin(float(family["margin"].iloc[0]), str(key[0]) in LOWER_IS_BETTER))
-        for key, family in rows.groupby(["metric", *families], sort=False, dropna=False)
+        with_verdicts(rows, Margin(float(rows["margin"].iloc[0]), str(key[0]) in LOWER_IS_BETTER))
+        for key, rows in table[judged].groupby(family, sort=False, dropna=False)
+    ]
+    frames += [
+        without_verdicts(rows.assign(p_holm=holm(float_column(rows, "p_value"))))
+        for _, rows in table[~judged & np.isfinite(float_column(table, "p_value"))].groupby(
+            family, sort=False, dropna=False
+        )
     ]
     columns = list(SWEEP_VERDICT)
     verdicts = pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns, dtype=float)

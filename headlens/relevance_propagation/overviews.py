@@ -245,7 +245,9 @@ def relevance_findings(run: RecordedRun) -> list[str]:
         ordered = largest_shares(part.rows, len(part.rows))
         for row in ordered[ordered["relevance"] > ordered["even"]].head(1).to_dict("records"):
             value = value_text(*(float(row[name]) for name in ("relevance", *_BOUNDS)))
-            near = not_apart(ordered, 0, ("relevance", *_BOUNDS))
+            # Shares of other layers are of other sums.
+            own = ordered[ordered["layer"] == row["layer"]]
+            near = not_apart(own, 0, ("relevance", *_BOUNDS))
             largest = "one of the largest positive shares" if near else "the largest positive share"
             largest += f"{_FEW}," * few
             sentences.append(

@@ -399,7 +399,7 @@ def without_even(syntax: pd.DataFrame, even: Collection[tuple[str, str]]) -> pd.
 def even_note(stacks: Sequence[tuple[str, str]], then: str = "no head is named") -> str:
     """Returns the line that titles get about even stacks, and what follows of it; empty for none."""
     names = "; ".join(f"{model}, {stack}" for model, stack in stacks)
-    return f"\n{names}: attention is even, {then}" if names else ""
+    return f"\n{names}: attention is nearly even, {then}" if names else ""
 
 
 def in_stacks(rows: pd.DataFrame, stacks: Collection[tuple[str, str]]) -> Marks:
@@ -419,8 +419,9 @@ def even_sentence(heads: pd.DataFrame) -> str:
         return f"{start}; {of_them or 'none'} of them {'has' if of_them <= 1 else 'have'} a role."
     if roled:
         return f"{start}; {counted(roled, 'head')} {'has' if roled == 1 else 'have'} a role, see heads.csv."
-    whose = "this model's attention" if even == len(heads) else "nearly all of this model's attention"
-    return f"{start}: {whose} has learned nothing that these measures see."
+    learned = "it has learned" if len(heads) == 1 else "they have learned"
+    nobody = "it has no role" if len(heads) == 1 else "no head has a role"
+    return f"{start}: what {learned}, if anything, shows in small differences of weights, and {nobody}."
 
 
 def even_heads(heads: pd.DataFrame) -> Marks:

@@ -44,9 +44,18 @@ ABLATION = TableSchema(
                 "kept",
                 "The share (value − on_changed) / (baseline − on_changed): 1 where the head's output on the changed "
                 "text makes no difference, 0 where it makes all of it (Zhang and Nanda 2024); empty where the texts "
-                "do not.",
+                "do not differ significantly.",
             ),
             group="counterfactual",
+        ),
+        *optional(
+            shared.of_metric(
+                "texts_delta",
+                "For the modes with `--pairs`, the metric of all heads on the texts that outputs are taken from, minus "
+                "that on those that they are put into.",
+            ),
+            *shared.interval("`texts_delta`, paired by example", ("texts_low", "texts_high"), "of the metric"),
+            group="pairs",
         ),
         *optional(
             shared.of_metric(
@@ -58,7 +67,7 @@ ABLATION = TableSchema(
                 "restored",
                 "The share (value − baseline) / (on_original − baseline): 1 where the head's output on the original "
                 "text restores all that the changed text takes away, 0 where it restores nothing; empty where the "
-                "changed texts make the metric no worse.",
+                "changed texts do not make the metric significantly worse.",
             ),
             group="denoise",
         ),

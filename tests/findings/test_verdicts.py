@@ -76,6 +76,11 @@ def test_families_are_corrected_apart_and_a_baseline_has_no_verdict() -> None:
     assert apart["verdict"].tolist() == ["not needed"] * 2
     together = with_family_verdicts(sweep(SMALL | {"p_margin": 0.03}, SMALL | {"p_margin": 0.03}))
     assert together["verdict"].tolist() == ["not decided"] * 2
+    silent = with_family_verdicts(sweep(LARGE | {"margin": np.nan, "p_value": 0.02}, UNDECIDED | {"margin": np.nan}))
+    assert silent["verdict"].isna().all()
+    assert silent["p_holm"].tolist() == pytest.approx([0.04, 0.5]), (
+        "a model that guesses has no verdict, but is corrected"
+    )
     assert with_family_verdicts(sweep(NOTHING))["verdict"].isna().all()
     assert with_family_verdicts(sweep(NOTHING).iloc[:0]).empty
 

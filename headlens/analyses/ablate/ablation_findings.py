@@ -30,7 +30,7 @@ from headlens.findings.verdicts import (
 )
 from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.formatting import compared_texts, deciding_text, number_text, value_text
-from headlens.plots.head_grid import float_column, head_name, rows_of_models
+from headlens.plots.head_grid import float_column, has_numbers, head_name, rows_of_models
 from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, WRITTEN
 
@@ -58,7 +58,7 @@ def findings_of(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str
     for (model, mode), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         if mode == DENOISE:
             sentences += [f"{model}: {_restored(rows)}"] * bool(rows["n"].iloc[0] >= FEW_EXAMPLES)
-        elif has_no_verdicts(rows):
+        elif has_no_verdicts(rows) and not _no_difference(rows):
             silent.add(str(model))
             answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
             ablated = rows[~not_ablated(rows)]
@@ -111,7 +111,7 @@ def _needed(rows: pd.DataFrame) -> str:
     if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
         if counts and mode == "counterfactual":
             verdicts = f" Of what tells the two texts apart: {counts[0].lower()}{counts[1:]}"
-        verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}.{verdicts}"
+        verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}{_texts_apart(rows)}.{verdicts}"
     verdicts += _missed(others)
     if worst.empty:
         intact = number_text(float(baseline))
@@ -162,6 +162,21 @@ def _missed(others: pd.DataFrame) -> str:
     )
 
 
+def _texts_apart(rows: pd.DataFrame) -> str:
+    """By how much the two texts of a pair differ for the model with all heads, and whether that is shown."""
+    if not has_numbers(rows, "texts_delta"):  # of an older version
+        return ""
+    difference = value_text(*(float(rows[name].iloc[0]) for name in ("texts_delta", "texts_low", "texts_high")))
+    tells = ", which is not significant: it is not shown that there is anything to lose or to restore"
+    return f", a difference of {difference}{tells * _no_difference(rows)}"
+
+
+def _no_difference(rows: pd.DataFrame) -> bool:
+    """Whether it is not shown that the two texts of a pair differ for the model with all heads."""
+    share = "restored" if set(rows["mode"]) == {DENOISE} else "kept"
+    return has_numbers(rows, "texts_delta") and not has_numbers(rows, share)
+
+
 def _restored(rows: pd.DataFrame) -> str:
     """Which head's output on the original text restores most, in a sentence."""
     metric, baseline, original = (rows[name].iloc[0] for name in ("metric", "baseline", "on_original"))
@@ -170,6 +185,8 @@ def _restored(rows: pd.DataFrame) -> str:
     lower = {str(metric)} <= LOWER_IS_BETTER
     if not (baseline > original if lower else baseline < original):
         return f"{begin}: the changed texts are no worse, so that there is nothing to restore."
+    if _no_difference(rows):
+        return f"{begin}{_texts_apart(rows)}."
     best = most_restored(rows, 1)
     if best.empty:
         return f"{begin}; no head's output on the original restores any of that on its own."

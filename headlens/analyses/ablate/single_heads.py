@@ -21,7 +21,7 @@ from headlens.models.loading import LoadedModel
 from headlens.replay.direct_path import Receiver
 from headlens.replay.modes import Mode
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.non_inferiority import NOT_DECIDED, NOT_NEEDED, Margin
+from headlens.statistics.non_inferiority import LEVEL, NOT_DECIDED, NOT_NEEDED, Margin
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
@@ -95,18 +95,18 @@ def ablate_heads(
     intact = records[options.mode].intact
     draws = Draws.of(examples.keys, options.replicates, options.seed)
     labels = label_counts(examples.prepared)
-    value = None
+    apart = None
     if paired is not None:
         # With all heads, on the texts that no head was replaced in.
         other = TaskSweep().run(loaded.model, examples if options.mode == "denoise" else paired, heads=()).intact
-        value = examples.task.value(other, metric=metric)
-    margin = partial(margin_of, requested=options.margin, replaced=value)
+        apart = paired_comparison(examples.task, metric, intact, draws).of(other)
+    margin = partial(margin_of, requested=options.margin, replaced=None if apart is None else apart.value)
     tables = [
         ablation_table(examples.task, metric, mode, swept, draws, margin, labels) for mode, swept in records.items()
     ]
-    if paired is not None and value is not None:
+    if apart is not None:
         intact, add = (other, with_restored) if options.mode == "denoise" else (intact, with_kept)
-        tables[0] = add(tables[0], value)
+        tables[0] = add(tables[0], apart)
     if screener is not None:
         tables[0] = screener.columns(tables[0], examples.task.value(intact, metric=metric))
     if options.mode == "path":
@@ -115,28 +115,37 @@ def ablate_heads(
     return Ablation(table, records, intact)
 
 
-def with_restored(table: pd.DataFrame, on_original: float) -> pd.DataFrame:
+def with_restored(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
     """Adds what the metric is on the original texts, and how much of the way there a head's output restores.
 
     Args:
         table: see `ablation_table`, of the changed texts.
-        on_original: the metric of all heads on the original texts.
+        apart: all heads on the original texts, compared with the same on the changed ones. Where the latter are not
+            significantly worse, there is no such share.
     """
-    way = on_original - table["baseline"]
+    way = apart.value - table["baseline"]
     better = way * np.where(table["metric"].isin(LOWER_IS_BETTER), -1, 1) > 0
-    restored = ((table["value"] - table["baseline"]) / way).where(better)
-    return table.assign(on_original=on_original, restored=restored)
+    restored = ((table["value"] - table["baseline"]) / way).where(better & (apart.p_value < LEVEL))
+    return _with_difference(table, apart).assign(on_original=apart.value, restored=restored)
 
 
-def with_kept(table: pd.DataFrame, on_changed: float) -> pd.DataFrame:
+def with_kept(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
     """Adds what the metric is on the changed texts, and how much of the way there is left, to rows of single heads.
 
     Args:
         table: see `ablation_table`.
-        on_changed: the metric of all heads on the changed texts, whose answers are those of the data.
+        apart: all heads on the changed texts, whose answers are those of the data, compared with the same on the
+            original ones. Where the two do not differ significantly, there is no such share, and no verdict: a head can
+            lose nothing of what is not shown to be there.
     """
-    way = table["baseline"] - on_changed
-    return table.assign(on_changed=on_changed, kept=((table["value"] - on_changed) / way).where(way != 0))
+    way, shown = table["baseline"] - apart.value, bool(apart.p_value < LEVEL)
+    kept = (table["value"] - apart.value) / way if shown else np.nan
+    table = _with_difference(table, apart).assign(on_changed=apart.value, kept=kept)
+    return table if shown else without_verdicts(table)
+
+
+def _with_difference(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
+    return table.assign(texts_delta=apart.delta, texts_low=apart.low, texts_high=apart.high)
 
 
 def with_zeroed_heads(table: pd.DataFrame, zeroed: Collection[Head]) -> pd.DataFrame:

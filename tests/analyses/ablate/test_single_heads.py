@@ -15,13 +15,15 @@ from saved import build
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.recipe import idle_notes
-from headlens.analyses.ablate.single_heads import ablation_table, with_restored, with_zeroed_heads
+from headlens.analyses.ablate.single_heads import ablation_table, with_kept, with_restored, with_zeroed_heads
 from headlens.analyses.ablate.sweep import HeadRecords, zeroed_heads
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
 from headlens.findings.verdicts import without_verdicts
 from headlens.heads import Head
 from headlens.statistics.bootstrap import Draws
+from headlens.statistics.non_inferiority import NOT_NEEDED
+from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
@@ -33,7 +35,8 @@ from headlens.weights.head_slicing import scale_heads
 SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
 KEYS = [f"example {i}" for i in range(40)]
-WITH_TEXTS = {"on_changed", "kept", "on_original", "restored", "receiver"}  # of modes with changed texts
+# Of modes with changed texts.
+WITH_TEXTS = {"on_changed", "kept", "on_original", "restored", "receiver", "texts_delta", "texts_low", "texts_high"}
 SCREENED = {"attribution", "confirmed", "subset_effect", "subset_bound"}
 
 
@@ -287,10 +290,25 @@ def test_both_parts_need_examples() -> None:
         ("loss", 2.0, 3.0, None),
     ],
 )
+@pytest.mark.parametrize("p_value", [0.04, 0.06, math.nan])
 def test_only_what_changed_texts_take_away_is_restored(
-    metric: str, changed: float, original: float, restored: list[float] | None
+    metric: str, changed: float, original: float, restored: list[float] | None, p_value: float
 ) -> None:
     """Shares of a way to a worse metric would look like what a head restores."""
     table = pd.DataFrame({"metric": metric, "baseline": changed, "value": [changed + 0.2, changed - 0.1]})
-    found = with_restored(table, original)["restored"]
-    assert found.isna().all() if restored is None else found.tolist() == pytest.approx(restored)
+    found = with_restored(table, PairedComparison(original, original - changed, -0.1, 0.2, p_value))
+    assert found["on_original"].tolist() == [original] * 2
+    assert found[["texts_low", "texts_high"]].to_numpy().tolist() == [[-0.1, 0.2]] * 2
+    nothing = restored is None or not p_value < 0.05
+    assert found["restored"].isna().all() if nothing else found["restored"].tolist() == pytest.approx(restored)
+
+
+@pytest.mark.parametrize(("p_value", "shown"), [(0.04, True), (0.06, False), (math.nan, False)])
+def test_heads_lose_nothing_of_a_difference_that_is_not_shown(p_value: float, shown: bool) -> None:
+    """Verdicts and shares would be of a margin and a way that may be noise."""
+    table = pd.DataFrame({"metric": "loss", "baseline": 2.0, "value": [2.1, 2.0], "verdict": NOT_NEEDED})
+    table["n_to_decide"] = 100.0
+    found = with_kept(table, PairedComparison(2.2, 0.2, -0.01, 0.4, p_value))
+    assert found["on_changed"].tolist() == [2.2, 2.2]
+    assert found["verdict"].notna().tolist() == [shown] * 2
+    assert found["kept"].tolist() == pytest.approx([0.5, 1.0] if shown else [math.nan] * 2, nan_ok=True)

@@ -37,7 +37,7 @@ def test_positions_have_the_level_of_uniform_attention_and_say_that_a_stack_is_e
     make_heads: Make, make_positions: Make
 ) -> None:
     shapes = {"encoder": [2, 2]}
-    told = "encoder: attention is even, offsets tell nothing"
+    told = "encoder: attention is nearly even, offsets tell little"
     heads = make_heads(shapes=shapes).assign(positional_share_null=0.05, self_share_null=0.071, entropy_norm=0.995)
     figure = positional_map(heads)
     assert figure is not None
