@@ -178,16 +178,13 @@ def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> p
             margin have no verdict, but a corrected p-value.
         families: columns that rows of one family have in common beside the metric, and with it their baseline.
     """
-    judged, family = table["margin"].notna(), ["metric", *families]
+    judged, tested = table["margin"].notna(), np.isfinite(float_column(table, "p_value"))
+    of_families = table[judged | tested].groupby(["metric", *families, judged], sort=False, dropna=False)
     frames = [
         with_verdicts(rows, Margin(float(rows["margin"].iloc[0]), str(key[0]) in LOWER_IS_BETTER))
-        for key, rows in table[judged].groupby(family, sort=False, dropna=False)
-    ]
-    frames += [
-        without_verdicts(rows.assign(p_holm=holm(float_column(rows, "p_value"))))
-        for _, rows in table[~judged & np.isfinite(float_column(table, "p_value"))].groupby(
-            family, sort=False, dropna=False
-        )
+        if key[-1]
+        else without_verdicts(rows.assign(p_holm=holm(float_column(rows, "p_value"))))
+        for key, rows in of_families
     ]
     columns = list(SWEEP_VERDICT)
     verdicts = pd.concat(frames)[columns] if frames else pd.DataFrame(columns=columns, dtype=float)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
+from headlens.plots.style import HALF_FILLED, INK, TICK_SIZE, constrained_figure, fold, heading, legend_looks
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.non_inferiority import NEEDED, NOT_DECIDED, NOT_NEEDED
 from headlens.tables.same_answers import NEARLY_ALL, answer_shares, same_answer_text
@@ -113,7 +113,7 @@ def draw_verdicts(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, marker:
     for name, (shape, size, fill, edge) in looks.items():
         chosen = (verdicts == name).to_numpy(bool)
         drawn: dict[str, Any] = {"markersize": size, "markerfacecolor": fill, "markeredgewidth": edge, "zorder": 3}
-        drawn |= {"fillstyle": "left", "markerfacecoloralt": "white"} if name == _NO_VERDICT else {}
+        drawn |= HALF_FILLED if name == _NO_VERDICT else {}
         axes.plot(at[chosen], values[chosen], shape, color=colour, linestyle="none", **drawn)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# The look of a point of which something is not known that a filled and a hollow one tell.
+HALF_FILLED: dict[str, Any] = {"fillstyle": "left", "markerfacecoloralt": "white"}
 _ENLARGED = 4  # times that a figure is made higher by half
 COLUMN_WIDTH, FULL_WIDTH, TALLEST = 3.3, 7.0, 9.2
 WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}

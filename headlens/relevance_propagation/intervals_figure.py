@@ -11,7 +11,7 @@ import pandas as pd
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.heatmaps import Cells, holds_zero, interval_map, short_number
-from headlens.plots.style import FAINT, GAIN, INK, LOSS, TICK_SIZE
+from headlens.plots.style import FAINT, GAIN, HALF_FILLED, INK, LOSS, TICK_SIZE
 from headlens.relevance_propagation.shares import (
     CANCEL,
     MARGIN,
@@ -51,8 +51,6 @@ _IN_TITLE = {
     UNTESTED: " (direction not tested)",
 }
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-# Half filled: neither "contains 0" nor "does not".
-_HALF: dict[str, Any] = {"fillstyle": "left", "markerfacecoloralt": "white"}
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
@@ -174,7 +172,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     looks: dict[str, Any] = {"ls": "", "marker": "o", "markersize": 4}
     handles = [Line2D([], [], **looks, label=n, mfc=face, mec=edge) for n, (face, edge) in dots.items()]
     if not _has_interval(rows).all():
-        handles.append(Line2D([], [], **looks, **_HALF, label="no interval", color=INK))
+        handles.append(Line2D([], [], **looks, **HALF_FILLED, label="no interval", color=INK))
     handles.append(Line2D([], [], label="equal share, 1 / heads", **_EVEN))
     drawn = {collection.get_gid() for axes in figure.get_axes() for collection in axes.collections}
     for gid, face, name in (("beyond", INK, "at the edge or beyond"), ("longer", "white", "interval beyond the axis")):
@@ -212,7 +210,7 @@ def _draw_layer(axes: Axes, part: StackRows, layer: int, limits: tuple[float, fl
     tested = inside & bounded
     dots = axes.scatter(heads[tested], values[tested], s=_DOT**2, c=list(faces[tested]), linewidths=0.7, zorder=3)
     dots.set_edgecolor(list(colours[tested]))
-    half: dict[str, Any] = {"marker": "o", "markersize": _DOT, "markeredgewidth": 0.7, "zorder": 3, **_HALF}
+    half: dict[str, Any] = {"marker": "o", "markersize": _DOT, "markeredgewidth": 0.7, "zorder": 3, **HALF_FILLED}
     for head, value, colour in zip(*(of[inside & ~bounded] for of in (heads, values, colours)), strict=True):
         axes.plot(head, value, color=colour, **half)
     across = axes.get_xaxis_transform()

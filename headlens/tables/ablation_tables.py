@@ -55,6 +55,7 @@ ABLATION = TableSchema(
                 "that on those that they are put into.",
             ),
             *shared.interval("`texts_delta`, paired by example", ("texts_low", "texts_high"), "of the metric"),
+            number("texts_p_value", "As `p_value`, of the hypothesis that the two texts do not differ."),
             group="pairs",
         ),
         *optional(

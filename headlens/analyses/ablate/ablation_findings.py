@@ -29,8 +29,9 @@ from headlens.findings.verdicts import (
     tied,
 )
 from headlens.models.names import first_and_last, recorded_steps
-from headlens.pages.formatting import compared_texts, deciding_text, number_text, value_text
+from headlens.pages.formatting import compared_texts, deciding_text, difference_text, number_text, value_text
 from headlens.plots.head_grid import float_column, has_numbers, head_name, rows_of_models
+from headlens.statistics.non_inferiority import LEVEL
 from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, WRITTEN
 
@@ -166,15 +167,15 @@ def _texts_apart(rows: pd.DataFrame) -> str:
     """By how much the two texts of a pair differ for the model with all heads, and whether that is shown."""
     if not has_numbers(rows, "texts_delta"):  # of an older version
         return ""
-    difference = value_text(*(float(rows[name].iloc[0]) for name in ("texts_delta", "texts_low", "texts_high")))
-    tells = ", which is not significant: it is not shown that there is anything to lose or to restore"
+    columns = ("texts_delta", "texts_low", "texts_high", "texts_p_value")
+    difference = difference_text(*(float(rows[name].iloc[0]) for name in columns))
+    tells = "; so it is not shown that there is anything to lose or to restore"
     return f", a difference of {difference}{tells * _no_difference(rows)}"
 
 
 def _no_difference(rows: pd.DataFrame) -> bool:
     """Whether it is not shown that the two texts of a pair differ for the model with all heads."""
-    share = "restored" if set(rows["mode"]) == {DENOISE} else "kept"
-    return has_numbers(rows, "texts_delta") and not has_numbers(rows, share)
+    return has_numbers(rows, "texts_delta") and not float_column(rows, "texts_p_value")[0] < LEVEL
 
 
 def _restored(rows: pd.DataFrame) -> str:

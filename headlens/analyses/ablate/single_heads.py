@@ -145,7 +145,8 @@ def with_kept(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
 
 
 def _with_difference(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
-    return table.assign(texts_delta=apart.delta, texts_low=apart.low, texts_high=apart.high)
+    ends = {"texts_low": apart.low, "texts_high": apart.high}
+    return table.assign(texts_delta=apart.delta, **ends, texts_p_value=apart.p_value)
 
 
 def with_zeroed_heads(table: pd.DataFrame, zeroed: Collection[Head]) -> pd.DataFrame:

@@ -5,7 +5,6 @@ A run records them, so that a page is drawn without the metrics themselves, and 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
@@ -133,13 +132,13 @@ class MetricDeclaration:
             scales = [*(scales * 2)[:2], centred_scale(label, heads, _DIFFERENCE, DIVERGING, least=_NOTABLE)]
 
         def remark(part: StackRows, name: str) -> str:
-            of_column = (baselines_of(column).items() for column in drawn if column.name == name)
-            names = dict(itertools.chain(*of_column)) | {f"{name}_null": "uniform attention"}
-            levels = ((words, float_column(part.rows, column)) for column, words in names.items())
+            column = next((column for column in drawn if column.name == name), None)
+            names = {} if column is None else baselines_of(column)
+            names |= {f"{name}_null": "uniform attention"}
+            levels = ((words, float_column(part.rows, level)) for level, words in names.items())
             known = [f"{words} {np.nanmean(level):.3f}" for words, level in levels if np.isfinite(level).any()]
-            counted = (column.instances for column in drawn if column.name == name and column.instances)
-            numbers = "".join(curves.range_text(float_column(part.rows, column), ",.0f") for column in counted)
-            known += [f"n = {numbers}"] * bool(numbers)
+            if column is not None and (n := curves.range_text(float_column(part.rows, column.instances), ",.0f")):
+                known.append(f"n = {n}")
             return f"\n({', '.join(known)})" if known else ""
 
         return paired_maps(heads, shown, scales, self.title, remark)

@@ -27,7 +27,7 @@ _TALLEST, _WORDS = 7.0, 0.8  # inches of the offset profile's columns, and of th
 _LINE = 0.15  # inches: of a legend
 _NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
 _HEAD_SIZE = 5.0  # points
-_TELL_NOTHING = "offsets tell little"
+_TELL_LITTLE = "offsets tell little"
 _UNDER = 2  # lines of a profile for uniform attention
 MOST = 12  # relations
 _UP = "dep->head"
@@ -67,7 +67,7 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     ]
     rows = head_grid.flow(panels)
     title = "Most frequent offset of the most attended token, special tokens left out"
-    title += even_note(even_stacks(heads), _TELL_NOTHING)
+    title += even_note(even_stacks(heads), _TELL_LITTLE)
     sheet = head_grid.head_grid_figure(rows, title)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if style.in_column() else 5
@@ -89,7 +89,7 @@ def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
 
     Args:
         positions: rows of `positions.csv`, of one model or several.
-        even: stacks whose offsets tell nothing, see `headlens.roles.role_rules.even_stacks`.
+        even: stacks whose offsets tell little, see `headlens.roles.role_rules.even_stacks`.
 
     Returns:
         The figure, or None when nothing was measured.
@@ -108,7 +108,7 @@ def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
     ]
     title = "Offsets of attention heads, special tokens left out"
     title += "\n(dotted: later tokens, which causal heads cannot see)" * any(causal)
-    title += even_note(even, _TELL_NOTHING)
+    title += even_note(even, _TELL_LITTLE)
     figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, title)
     grid = figure.subplots(below, abreast, squeeze=False)
     for axes, part, table, unseen in zip(grid.flat, pieces, tables, causal, strict=True):

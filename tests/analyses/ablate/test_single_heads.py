@@ -37,6 +37,7 @@ HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)
 KEYS = [f"example {i}" for i in range(40)]
 # Of modes with changed texts.
 WITH_TEXTS = {"on_changed", "kept", "on_original", "restored", "receiver", "texts_delta", "texts_low", "texts_high"}
+WITH_TEXTS |= {"texts_p_value"}
 SCREENED = {"attribution", "confirmed", "subset_effect", "subset_bound"}
 
 
@@ -299,6 +300,7 @@ def test_only_what_changed_texts_take_away_is_restored(
     found = with_restored(table, PairedComparison(original, original - changed, -0.1, 0.2, p_value))
     assert found["on_original"].tolist() == [original] * 2
     assert found[["texts_low", "texts_high"]].to_numpy().tolist() == [[-0.1, 0.2]] * 2
+    assert found["texts_p_value"].tolist() == pytest.approx([p_value] * 2, nan_ok=True)
     nothing = restored is None or not p_value < 0.05
     assert found["restored"].isna().all() if nothing else found["restored"].tolist() == pytest.approx(restored)
 
