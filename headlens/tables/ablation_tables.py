@@ -15,6 +15,10 @@ _OTHER = {
 }
 _DELTA, *_, _P_VALUE = shared.paired_difference("The metric without the head minus that with all heads")
 
+_TEXTS_P_VALUE = number(
+    "texts_p_value",
+    "The p-value of the hypothesis that the whole model has the same metric on a text and its changed one.",
+)
 ABLATION = TableSchema(
     "ablation",
     "A head that was taken out, or with the mode `keep-only` left as the only one of its layer.",
@@ -55,7 +59,7 @@ ABLATION = TableSchema(
                 "that on those that they are put into.",
             ),
             *shared.interval("`texts_delta`, paired by example", ("texts_low", "texts_high"), "of the metric"),
-            number("texts_p_value", "As `p_value`, of the hypothesis that the two texts do not differ."),
+            _TEXTS_P_VALUE,
             group="pairs",
         ),
         *optional(
@@ -358,6 +362,7 @@ MIB = TableSchema(
         shared.of_metric("corrupted", "The metric of the whole model on the changed texts."),
         word("circuit", "Names of the nodes that are kept, with spaces between them: `a0.h1` a head, `m0` an MLP."),
         shared.N,
+        *optional(_TEXTS_P_VALUE),
     ),
     ("model", "ranking", "seed", "order", "share"),
 )

@@ -26,10 +26,11 @@ from headlens.models.freezing import frozen
 from headlens.pages.formatting import number_text
 from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.statistics.bootstrap import Draws
+from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import interval_around, replicates_of
 from headlens.statistics.seeding import generator_of
 from headlens.tables.ablation_tables import MIB, MIB_AREAS
-from headlens.tasks.evaluation import token_count
+from headlens.tasks.evaluation import paired_comparison, token_count
 from headlens.tasks.task import Floats, PreparedExample, TaskBatch
 from headlens.tasks.task_examples import Chosen, Examples
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -145,7 +146,8 @@ class CircuitBench:
         with np.errstate(invalid="ignore", divide="ignore"):
             faithful = {kept: (value - corrupted) / way for kept, value in values.items()}
         heads = {number for number, name in enumerate(self.nodes.names) if name.startswith("a")}
-        about: dict[str, Any] = {"task": task.name, "metric": metric}
+        apart = paired_comparison(task, metric, records[1], draws).of(records[0])
+        about: dict[str, Any] = {"task": task.name, "metric": metric, "texts_p_value": apart.p_value}
         rows = [
             about
             | {"ranking": name, "seed": seed, "order": order, "share": share, "nodes": len(kept)}
@@ -193,6 +195,11 @@ class CircuitBench:
         )
         empty = [f"{share:g}" for share in SHARES if int(share * count) == 0]
         nothing = f" Circuits of the shares {', '.join(empty)} have no node at all." if empty else ""
+        if not first["texts_p_value"] < LEVEL:
+            nothing += (
+                f" The changed texts do not make {first['metric']} significantly worse "
+                f"({number_text(first['corrupted'])} instead of {number_text(first['full'])}): these may be shares of nothing."
+            )
         ranges = ", ".join(
             f"{measure} {own['area'].min():.3g} to {own['area'].max():.3g}"
             for measure, own in areas[drawn].groupby("measure", sort=False)

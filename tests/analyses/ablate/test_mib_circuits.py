@@ -153,6 +153,10 @@ def test_areas_are_those_of_the_definition(wordpiece_tokenizer: PreTrainedTokeni
             assert [set(text.split()) for text in rows["circuit"]] == [set(ranked[: int(s * 6)]) for s in SHARES]
             assert (rows["heads"] + rows["mlps"]).tolist() == rows["nodes"].tolist()
     assert len(areas.loc["random"]) == 4
+    assert tables["mib"]["texts_p_value"].between(0, 1).all()
+    for p_value in (0.04, 0.06, np.nan):
+        (note,) = bench.notes(tables | {"mib": tables["mib"].assign(texts_p_value=p_value)})
+        assert ("these may be shares of nothing" in note) == (p_value != 0.04)
     (note,) = bench.notes(tables)
     assert "Circuits of the shares 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1 have no node at all" in note
 
