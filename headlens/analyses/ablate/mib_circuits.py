@@ -198,7 +198,8 @@ class CircuitBench:
         if not first["texts_p_value"] < LEVEL:
             nothing += (
                 f" The changed texts do not make {first['metric']} significantly worse "
-                f"({number_text(first['corrupted'])} instead of {number_text(first['full'])}): these may be shares of nothing."
+                f"({number_text(first['corrupted'])} instead of {number_text(first['full'])}): these may be "
+                "shares of nothing."
             )
         ranges = ", ".join(
             f"{measure} {own['area'].min():.3g} to {own['area'].max():.3g}"
