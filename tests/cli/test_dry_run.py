@@ -74,6 +74,8 @@ def test_a_model_that_is_not_here_is_told_without_a_network(headlens: Headlens) 
         (["train", "new:bert-huge"], "is not a known model"),
         (["ablate", "--task", "unheard"], "unheard"),
         (["compact", "--heads", "encoder.0.12"], "no head encoder.0.12"),
+        (["compact"], "No heads to cut out were given"),
+        (["compact", "--from", "nowhere.txt"], "nowhere.txt"),
         (["sparsefinder", "--heads", "encoder.6.0"], "no head encoder.6.0"),
     ],
 )

@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.compact.head_lists import head_of_line, listed_heads, matching_rows, table_of, table_with
-from headlens.analyses.compact.options import Shape
+from headlens.analyses.compact.head_lists import (
+    head_of_line,
+    listed_heads,
+    matching_rows,
+    read_heads,
+    table_of,
+    table_with,
+)
+from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.attention.sites import Site, check_heads
 from headlens.errors import OptionError, counted
-from headlens.heads import KEY_COLUMNS, Head
+from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.runs.run_record import read_run
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
@@ -20,6 +27,23 @@ _DELTA, _METRIC = "delta", "metric"
 _RANK_BY, _SHAPE = "--strategy-args rank-by", "--strategy-args shape"
 # Heads of a group of keys, by layer and number of the group.
 Groups = dict[Site, dict[int, list[Head]]]
+
+
+def chosen_heads(request: CompactRequest) -> list[Head]:
+    """The heads to remove, or with `remove` the ranking that they are taken from.
+
+    Raises:
+        OptionError: if there are none, or what names them cannot be read.
+    """
+    if request.from_file is not None:
+        if request.remove is not None:
+            return read_ranking(request.from_file, request.where, request.rank_by)
+        return read_heads(request.from_file, request.where)
+    if not request.heads:
+        raise OptionError(
+            "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."
+        )
+    return parse_heads(request.heads)
 
 
 def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -> list[Head]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from headlens.analyses.compact.head_choice import chosen_heads
 from headlens.analyses.compact.options import CompactRequest
 from headlens.attention.sites import check_heads, find_sites, is_decoder_only
-from headlens.heads import parse_heads
 from headlens.planning.plan import Plan, Planner, Work
 from headlens.runs.progress import Reporter
 
@@ -13,7 +13,7 @@ def compact_plan(request: CompactRequest, reporter: Reporter) -> Plan:
     """The corpus through the model before and after, as often as is timed; text through decoders of each shape."""
     planner = Planner("compact", reporter)
     model = planner.model(request.model, request.model_options).model
-    check_heads(parse_heads(request.heads), find_sites(model))
+    check_heads(chosen_heads(request), find_sites(model))
     corpus = planner.corpus(request.corpus, request.corpus_options)
     text = f"compare and time on {corpus.name}, {request.measure.rounds} timing rounds"
     rounds, size = 2 * (request.measure.rounds + 1), request.measure.batch_tokens

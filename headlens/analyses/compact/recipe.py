@@ -21,8 +21,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.head_choice import choice_of_list, choice_of_ranking, read_ranking, run_of
-from headlens.analyses.compact.head_lists import read_heads
+from headlens.analyses.compact.head_choice import choice_of_list, choice_of_ranking, chosen_heads, run_of
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.compact.shape_costs import (
@@ -42,7 +41,7 @@ from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, OutputError, SelfCheckError, counted
 from headlens.files import output_errors
 from headlens.findings.training_data import training_data_notes
-from headlens.heads import Head, parse_heads
+from headlens.heads import Head
 from headlens.interventions.compacting import (
     Compaction,
     can_cut,
@@ -258,23 +257,6 @@ class CompactRun(FinishedRun):
             "shapes": self.tables["shapes"].to_dict("records") if "shapes" in self.tables else [],
             "notes": self.notes,
         }
-
-
-def chosen_heads(request: CompactRequest) -> list[Head]:
-    """The heads to remove, or with `remove` the ranking that they are taken from.
-
-    Raises:
-        OptionError: if there are none, or what names them cannot be read.
-    """
-    if request.from_file is not None:
-        if request.remove is not None:
-            return read_ranking(request.from_file, request.where, request.rank_by)
-        return read_heads(request.from_file, request.where)
-    if not request.heads:
-        raise OptionError(
-            "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."
-        )
-    return parse_heads(request.heads)
 
 
 def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> CompactRun:
