@@ -31,7 +31,8 @@ def classify(request: Any, screen: Screen) -> None:
     from headlens.findings.layer_smoothness import smoothness_on_console
     from headlens.pages.formatting import by_sign
     from headlens.pages.page_tables import page_table
-    from headlens.roles.role_rules import even_stacks, role_records, without_even
+    from headlens.roles.even_attention import even_stacks, without_even
+    from headlens.roles.role_rules import role_records
     from headlens.roles.syntax_verdicts import explained_verdicts, verdicts
 
     def show(run: Any) -> None:

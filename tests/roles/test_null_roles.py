@@ -11,18 +11,9 @@ import pytest
 
 from headlens.analyses.classify.findings import classify_findings
 from headlens.heads import Head, HeadTable
+from headlens.roles.even_attention import even_sentence, is_even, uniform_heads
 from headlens.roles.role_options import Thresholds
-from headlens.roles.role_rules import (
-    agreement_notes,
-    even_sentence,
-    is_even,
-    label,
-    mark_syntactic,
-    null_notes,
-    role_agreement,
-    role_scores,
-    uniform_heads,
-)
+from headlens.roles.role_rules import agreement_notes, label, mark_syntactic, null_notes, role_agreement, role_scores
 from headlens.roles.syntax_verdicts import explained_verdicts, verdicts
 
 

@@ -13,14 +13,7 @@ from headlens.analyses.classify.overviews import family_counts
 from headlens.errors import OptionError
 from headlens.heads import Head, HeadTable
 from headlens.roles.role_options import Thresholds
-from headlens.roles.role_rules import (
-    count_families,
-    label,
-    mark_syntactic,
-    role_family,
-    role_scores,
-    too_little_notes,
-)
+from headlens.roles.role_rules import count_families, label, mark_syntactic, role_family, role_scores, too_little_notes
 
 NOTHING = {
     "positional_offset": -1.0,

@@ -18,8 +18,9 @@ from headlens.pages.formatting import percent_texts
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import NONE, families
 from headlens.relevance_propagation.overviews import relevance_findings
+from headlens.roles.even_attention import EVEN, NEARLY_ALL, even_sentence, has_even, is_even
 from headlens.roles.role_options import Thresholds
-from headlens.roles.role_rules import EVEN, NEARLY_ALL, ROLES, even_sentence, has_even, is_even
+from headlens.roles.role_rules import ROLES
 from headlens.roles.syntax_verdicts import is_syntactic
 from headlens.runs.reading import RecordedRun
 

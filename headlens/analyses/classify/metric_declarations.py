@@ -21,7 +21,8 @@ from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import centred_scale, paired_maps
 from headlens.plots.style import DIVERGING
-from headlens.roles.role_rules import ROLES, is_even
+from headlens.roles.even_attention import is_even
+from headlens.roles.role_rules import ROLES
 from headlens.runs.reading import RecordedRun
 from headlens.runs.run_record import RUN_FILE
 from headlens.tables.table_schema import TableColumn, number, optional

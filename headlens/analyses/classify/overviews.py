@@ -23,7 +23,7 @@ from headlens.pages.head_cards import REMOVED
 from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
-from headlens.roles import role_rules
+from headlens.roles import even_attention, role_rules
 from headlens.roles.syntax_verdicts import verdicts
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
@@ -78,7 +78,7 @@ def family_counts(heads: pd.DataFrame) -> list[dict[Any, Any]]:
         strongest role, or are close to, is left out where they attend evenly.
     """
     counts: dict[str, pd.Series[int]] = {}
-    even = role_rules.even_models(heads)
+    even = even_attention.even_models(heads)
     for model, model_rows in heads.groupby("model", sort=False):
         counts[str(model)] = role_rules.count_families(model_rows)
         if model not in even:
@@ -108,7 +108,7 @@ def roles_compared(runs: Sequence[RecordedRun]) -> PageTable:
         f"{ROLE_SCORE} The best head was picked on the text that it is scored on; none (even): nearly all heads of the "
         "stack attend evenly, and none holds the role."
     )
-    even = role_rules.even_stacks(_labelled(runs, "heads"))
+    even = even_attention.even_stacks(_labelled(runs, "heads"))
     return page_table("Roles by model", role_rules.role_records(roles, even) if several else [], about)
 
 
@@ -159,7 +159,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
     by_relation: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
     for run, syntax in tables_of(runs, "syntax"):
-        best = best_heads(role_rules.without_even(syntax, role_rules.even_stacks(run.tables.get("heads"))))
+        best = best_heads(even_attention.without_even(syntax, even_attention.even_stacks(run.tables.get("heads"))))
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             low, value, high, base = bounds = Interval(*(float(row[name]) for name in _BOUNDS))
             shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None

@@ -14,7 +14,7 @@ from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
 from headlens.plots.curves import legend_below
 from headlens.plots.style import BLUE, INK, MISSING, PALE_BLUE, TICK_SIZE, VERMILION
-from headlens.roles.role_rules import even_note, even_stacks
+from headlens.roles.even_attention import even_note, even_stacks
 from headlens.roles.syntax_verdicts import CAUSAL, mostly_later
 from headlens.tables.classify_tables import REACH, offsets_to
 
@@ -89,7 +89,7 @@ def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
 
     Args:
         positions: rows of `positions.csv`, of one model or several.
-        even: stacks whose offsets tell little, see `headlens.roles.role_rules.even_stacks`.
+        even: stacks whose offsets tell little, see `headlens.roles.even_attention.even_stacks`.
 
     Returns:
         The figure, or None when nothing was measured.
@@ -172,7 +172,7 @@ def relation_offset_figures(
     Args:
         offsets: rows of `relation_offsets.csv`, of one model or several.
         syntax: rows of `syntax.csv`; without any there are neither baselines from elsewhere nor best heads.
-        even: stacks without a best head, see `headlens.roles.role_rules.even_stacks`.
+        even: stacks without a best head, see `headlens.roles.even_attention.even_stacks`.
 
     Yields:
         Name of the figure, with the stack where there are several, and the figure; None where there is no relation.

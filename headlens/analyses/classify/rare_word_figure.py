@@ -18,7 +18,8 @@ from headlens.plots.axis_labels import font_family, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, draw_cells
 from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, head_name
 from headlens.plots.style import PALE, VERMILION
-from headlens.roles.role_rules import above_null, even_heads, is_even
+from headlens.roles.even_attention import even_heads, is_even
+from headlens.roles.role_rules import above_null
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

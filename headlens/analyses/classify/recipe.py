@@ -36,6 +36,7 @@ from headlens.plots.style import named_after
 from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
 from headlens.relevance_propagation.relevance_options import ReadingOptions
 from headlens.relevance_propagation.targets import choose_target
+from headlens.roles.even_attention import even_stacks, in_stacks
 from headlens.roles.head_roles import (
     Classification,
     Frequencies,
@@ -43,7 +44,7 @@ from headlens.roles.head_roles import (
     check_split,
     classify_heads,
 )
-from headlens.roles.role_rules import agreement_notes, count_families, even_stacks, in_stacks, role_agreement
+from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
 from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees

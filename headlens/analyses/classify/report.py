@@ -42,7 +42,7 @@ from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTION
 from headlens.relevance_propagation.figures import RELEVANCE_SOURCES, relevance_figures
 from headlens.relevance_propagation.overviews import largest_heads_table, layer_words, relevance_series, top_heads
 from headlens.relevance_propagation.scatter_figure import confidence_against_relevance
-from headlens.roles.role_rules import even_stacks, without_even
+from headlens.roles.even_attention import even_stacks, without_even
 from headlens.roles.syntax_verdicts import is_marked
 from headlens.runs.reading import RecordedRun
 from headlens.tables.every_table import TABLES

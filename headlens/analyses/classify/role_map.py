@@ -14,7 +14,7 @@ from headlens.plots.cell_drawing import Entries, Scale, fitting_size, write
 from headlens.plots.role_colours import ARROW_WORDS, COLOURS, FAMILIES, NONE, families, family, legend_handles, short
 from headlens.plots.style import FAINT, INK, SMALLEST_SIZE, ink_on
 from headlens.relevance_propagation.shares import relevance_scale, requested_rule, warned_title
-from headlens.roles.role_rules import even_heads
+from headlens.roles.even_attention import even_heads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

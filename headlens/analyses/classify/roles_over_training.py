@@ -17,7 +17,7 @@ from headlens.plots.curves import draw_intervals, legend_below, panels
 from headlens.plots.head_grid import by_model_and_stack, float_column, rows_of_models
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, family
 from headlens.plots.step_axis import dress_by_step
-from headlens.roles.role_rules import is_even
+from headlens.roles.even_attention import is_even
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.role_colours import ARROW_WORDS, ARROWS
 from headlens.plots.style import BLUE, FAINT, INK, ORANGE, PALE, PALE_BLUE, TICK_SIZE, one_line
-from headlens.roles.role_rules import even_note
+from headlens.roles.even_attention import even_note
 from headlens.roles.syntax_verdicts import is_syntactic, mostly_later
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def syntactic_map(syntax: pd.DataFrame, even: Sequence[tuple[str, str]] = ()) ->
 
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
-        even: stacks without a best head, see `headlens.roles.role_rules.even_stacks`, which the title names.
+        even: stacks without a best head, see `headlens.roles.even_attention.even_stacks`, which the title names.
 
     Returns:
         The figure, or None where no head is above the offset.
@@ -158,7 +158,7 @@ def best_heads_figure(
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
         min_instances: relations with fewer instances are marked by a dagger: they give no head a role.
-        even: stacks without a best head, see `headlens.roles.role_rules.even_stacks`, which the title names.
+        even: stacks without a best head, see `headlens.roles.even_attention.even_stacks`, which the title names.
 
     Returns:
         The figure, or None when no head was scored.

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from tiers import rest_slow
 
 from headlens.analyses.classify.position_figure import offset_profile, positional_map
-from headlens.roles.role_rules import even_stacks
+from headlens.roles.even_attention import even_stacks
 
 Make = Callable[..., pd.DataFrame]
 
