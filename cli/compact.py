@@ -22,12 +22,15 @@ def _with_interval(value: float, low: float, high: float, form: str) -> str:
 
 def _of_text(row: Mapping[Any, Any], name: str) -> dict[str, str]:
     """Loss and perplexity of a row, under its name."""
+    from headlens.pages.formatting import digits_of
+
     delta, low, high = (row[key] for key in ("loss_delta", "loss_delta_low", "loss_delta_high"))
+    digits = digits_of((0.0, delta, low, high))
     return {
         name: row[name],
         "perplexity": _with_interval(row["perplexity"], row["perplexity_low"], row["perplexity_high"], ".3f"),
         "loss": _with_interval(row["loss"], row["loss_low"], row["loss_high"], ".3f"),
-        "change of the loss": "" if math.isnan(delta) else _with_interval(delta, low, high, "+.3f"),
+        "change of the loss": "" if math.isnan(delta) else _with_interval(delta, low, high, f"+.{digits}f"),
     }
 
 
@@ -74,5 +77,6 @@ def compact(run: Any, request: Any, screen: Screen) -> str:
     if "shapes" in run.tables:
         shapes = run.tables["shapes"].to_dict("records")
         screen.table("Shapes, with the heads at 0", [_of_text(row, "shape") for row in shapes])
-    screen.notes([f"Self-check against the model with these heads at 0: {run.difference}."])
+    rescaled = " and what is left of their layers rescaled alike" * request.rescale
+    screen.notes([f"Self-check against the model with these heads at 0{rescaled}: {run.difference}."])
     return next_step("classify", request, str(run.folder))

@@ -33,12 +33,15 @@ class MeanMetric(Metric):
     parts_of_sentences = True
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Returns numbers of instances, and means with the 95 % intervals that are declared; (heads,) each."""
+        """Returns numbers of instances, and means with the 95 % intervals that are declared; (heads,) each.
+
+        Columns without sums are no means, and for the metric to add.
+        """
         columns = {name: sums[f"{mean}.n"] for name, mean in self.counts}
         for column in self.columns:
             if column.interval:
                 columns |= share_columns(column.name, sums)
-            elif column.name not in columns:
+            elif column.name not in columns and f"{column.name}.x" in sums:
                 columns[column.name] = ratio_mean(column.name, sums)
         return columns
 

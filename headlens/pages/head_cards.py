@@ -20,6 +20,7 @@ from headlens.visible_text import visible_text
 LONGEST = 40  # tokens of a sentence whose attention a card shows
 REMOVED = "removed"
 _HEAD = ["stack", "layer", "head"]
+_LOOKS = ("key", "title", "about", "diverging", "worse", "unit", "high", "pale")
 _STEPS = 17  # colours of a scale, between which the page mixes
 _NAMED = re.compile(r"\b([a-z]+)\.(\d+)\.(\d+)\b")  # a head in a sentence
 
@@ -43,6 +44,7 @@ class HeadSeries:
         worse: whether it is numbers above 0 that are bad: red, not blue.
         sure: of numbers with 0 in the middle of their colours, the column that is 1 where they are significant and 0
             where they are not, which is pale; without it, or where it is empty, their intervals tell.
+        pale: what is said of those that are not, if that is not whether they are significant.
         lead: the column of what stands before the number on a card, such as the offset that it is the share of.
         high: the upper end of its colours, where no number is larger; None for the largest number.
         count: the column of the number of words, mentions or the like that it rests on.
@@ -62,6 +64,7 @@ class HeadSeries:
     lead: str = ""
     worse: bool = False
     sure: str = ""
+    pale: str = ""
     high: float | None = None
     count: str = ""
     beside: Mapping[str, str] = field(default_factory=dict)
@@ -250,7 +253,7 @@ def _add_series(models: dict[str, _Model], run: str, series: HeadSeries) -> None
         low, high = series.bounds or ("", "")
         numbers = {"values": series.value, "lows": low, "highs": high, "sure": series.sure}
         model.series.append(
-            {name: getattr(series, name) for name in ("key", "title", "about", "diverging", "worse", "unit", "high")}
+            {name: getattr(series, name) for name in _LOOKS}
             | {name: _grids(parts, column) for name, column in numbers.items()}
             | {"run": run, "letters": _words(parts, series.letters), "leads": _words(parts, series.lead)}
             | {"categories": [[name, colour] for name, colour in series.categories.items()]}

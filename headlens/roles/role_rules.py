@@ -32,6 +32,7 @@ from headlens.roles.even_attention import (
 )
 from headlens.roles.role_options import Thresholds
 from headlens.roles.syntax_verdicts import verdicts
+from headlens.statistics.non_inferiority import LEVEL
 from headlens.tables.classify_tables import AGREEMENT, SCORES_OF_ROLES
 
 Marks = npt.NDArray[np.bool_]
@@ -50,7 +51,7 @@ def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
     needed = thresholds.syntactic(rows["baseline"].to_numpy())
     # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
     syntactic = enough & (rows["accuracy"] >= needed - 1e-12)
-    rows = rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05))
+    rows = rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < LEVEL))
     rows = rows[sorted(rows.columns, key=lambda name: name == "accuracy_null")].assign(needed=needed)
     return HeadTable(rows.assign(verdict=verdicts(rows, thresholds.min_instances)))
 
@@ -124,6 +125,9 @@ class Role:
         chance: column of the share that pointing at random gives.
         above_chance: whether that has to be passed, too.
         baselines: columns of shares of which the largest has to be passed by the margin, with what they are.
+        test: column of the p-value of the difference from the largest of them, which has to be significant after the
+            correction in the column of `corrected`.
+        corrected: see `test`.
         norm: column of the share of norms that a role of weights should have, too.
         rests: whether a head with this role rests, and may do something else with the weight that is left.
         even: from where on the share is that of a head which spreads its attention evenly, and says nothing else; of
@@ -139,6 +143,8 @@ class Role:
     chance: str = ""
     above_chance: bool = False
     baselines: Mapping[str, str] = field(default_factory=dict)
+    test: str = ""
+    corrected: str = ""
     norm: str = ""
     rests: bool = False
     even: float = math.inf
@@ -189,6 +195,8 @@ ROLES = (
             "coreference_nearest": "choosing the nearest mention",
             "coreference_same_word": "choosing the same word",
         },
+        test="coreference_p_value",
+        corrected="coreference_p_holm",
     ),
     Role(
         "rare",
@@ -240,9 +248,9 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
     `nearest` is the first role too, or for a head without one the role whose threshold it comes nearest to, of those
     on whose measure it is above the null head, and among relations only those in which it beats a fixed offset with
-    p < 0.05, not corrected for the number of relations; empty where there is none, and for heads that spread their
-    attention evenly. `nearest_score` is the head's number as a share of that threshold, where a margin above baselines
-    is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its
+    p < 0.05, not corrected for the number of relations (coreference likewise); empty where there is none, and for
+    heads that spread their attention evenly. `nearest_score` is the head's number as a share of that threshold, where a
+    margin above baselines is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its
     weights alone, as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
 
     Args:
@@ -307,7 +315,7 @@ def _candidates(heads: HeadTable, syntax: HeadTable | None, thresholds: Threshol
         name = f"syntactic({row['relation']} {row['direction']})"
         share = _of_threshold(value - row["baseline"], needed - row["baseline"])
         # Of all heads, relations and directions some are above the margin by chance.
-        passed, by_chance = bool(row["significant"]), row.get("p_value", 0.0) >= 0.05
+        passed, by_chance = bool(row["significant"]), row.get("p_value", 0.0) >= LEVEL
         null = float(row.get("accuracy_null", math.nan))
         noise = by_chance or not above_null(value, null)
         held = passed and above_null(row.get("ci_low", value), null)
@@ -345,8 +353,10 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         # Nothing spreads its attention more than uniform attention does.
         spreads = math.isfinite(role.even)
         held = passed and (value < role.even if spreads else above_null(low, null))
-        held = held and not (role.baselines and low <= baseline)
-        noise = not (spreads or above_null(value, null))
+        # Mentions of a sentence are not independent, which the interval knows; of all heads some are above the margin
+        # by chance, which the correction does.
+        held = held and not (role.baselines and low <= baseline) and not row.get(role.corrected, 0.0) >= LEVEL
+        noise = row.get(role.test, 0.0) >= LEVEL or not (spreads or above_null(value, null))
         by_weight = row.get(role.norm, math.nan) < threshold
         share = _of_threshold(value - baseline, threshold - baseline)
         measured = (value, threshold, null, passed, by_weight, noise)

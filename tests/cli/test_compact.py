@@ -384,6 +384,9 @@ def test_rescaled_models(headlens: Headlens, tiny_llama: str, stock: bool) -> No
     assert done.code == 0, done.err
     assert "What is left of 2 layers was multiplied by" in done.out
     assert "Rescaling changes the loss by" in done.out
+    assert "with these heads at 0 and what is left of their layers rescaled alike: outputs" in " ".join(
+        done.out.split()
+    )
     assert "As a decoder, on every other one of " in done.out, "the rest is what factors were fitted to"
     told = " ".join(done.out.split())
     assert "2 examples, fewer than 30: too few to tell how much the loss changes. --rescale is fitted to half" in told

@@ -34,6 +34,21 @@ def test_neither_itself_nor_another_entity_is_an_antecedent(stack: Stack) -> Non
     assert found_by(one_hot(lambda q: {6: 1, 8: 3}.get(q, 0), len(SEQ)), stack=stack)["coreference"] == 0
 
 
+def test_heads_are_tested_against_the_better_baseline_and_corrected_over_all_sites() -> None:
+    """Of nine mentions the nearest earlier one is right for two: a head that finds all gains seven, loses none."""
+    n = 12
+    sentence = make_seq([-1, *range(10), -1], cls=[0], sep=[11])
+    mentions = [(0, 0, 0, 0, 0), *((word, 0, 1, int(word < 3), 0) for word in range(1, 10))]
+    finds, fails = one_hot(lambda q: max(q - 1, 0), n), one_hot(lambda q: 0, n)
+    calls = [
+        call([Row(np.concatenate([one, fails]), sentence, mentions=mentions)], Setting(layer=layer))
+        for layer, one in enumerate((finds, fails))
+    ]
+    (table,) = (t for t in observed([Coreference()], calls).head_tables() if "coreference_p_holm" in t.rows)
+    assert table.rows["coreference_p_value"].tolist() == pytest.approx([0.5**7, 1, 1, 1])
+    assert table.rows["coreference_p_holm"].tolist() == pytest.approx([4 * 0.5**7, 1, 1, 1])
+
+
 def test_a_later_mention_is_none() -> None:
     later = [(0, 0, 0, 0, 0), (2, 0, 1, 1, 0), (6, 0, 1, 1, 0)]
     assert found_by(one_hot(lambda q: {3: 8, 4: 8, 8: 3}.get(q, 0), len(SEQ)), later)["coreference"] == 0.5

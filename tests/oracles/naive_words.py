@@ -163,7 +163,7 @@ def same_word(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
 
 
 def coreference(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
-    """Share of mentions with an antecedent whose head unit points at one's, and what both baselines find."""
+    """Share of mentions with an antecedent whose head unit points at one's, what both baselines find, and a test."""
     found: dict[str, list[bool]] = {"": [], "_nearest": [], "_same_word": []}
     for sample in corpus:
         words = word_map(sample, layer, head) if sample.mentions else np.zeros((0, 0))
@@ -176,7 +176,11 @@ def coreference(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
             found[""].append(pointed_unit(words[unit], unit, exclude_self=False) in antecedents)
             found["_nearest"].append(max(earlier) in antecedents)
             found["_same_word"].append(bool(same) and max(same) in antecedents)
-    return {f"coreference{name}": mean(values) for name, values in found.items()} | {"mentions": len(found[""])}
+    columns = {f"coreference{name}": mean(values) for name, values in found.items()} | {"mentions": len(found[""])}
+    better = max(list(found)[1:], key=lambda name: sum(found[name]))
+    pairs = list(zip(found[""], found[better], strict=True))
+    test = paired_p_value(pairs.count((True, False)), pairs.count((False, True)))
+    return columns | {"coreference_p_value": test if pairs else np.nan}
 
 
 def text_pair(corpus: Corpus, layer: int, head: int) -> dict[str, float]:

@@ -355,6 +355,21 @@ def test_a_coreference_head_beats_both_baselines(
     assert roles(coreference=math.nan, **columns) == ""
 
 
+@pytest.mark.parametrize(
+    ("p_value", "p_holm", "role", "closest"),
+    [(0.001, 0.049, "coreference", "coreference"), (0.001, 0.05, "", "coreference"), (0.05, 1.0, "", "sink")],
+)
+def test_a_coreference_head_is_significant_among_all_heads(
+    p_value: float, p_holm: float, role: str, closest: str
+) -> None:
+    shares = {"coreference": 0.6, "coreference_nearest": 0.4, "coreference_same_word": 0.2, "mentions": 79.0}
+    tests = {"coreference_p_value": p_value, "coreference_p_holm": p_holm}
+    assert roles(**shares, **tests) == role
+    assert nearest(**shares, **tests, to_first=0.4)[0] == closest
+    # as where another version measured
+    assert roles(**shares) == "coreference"
+
+
 def test_the_margin_of_a_coreference_head_may_be_relative() -> None:
     columns = {"coreference": 0.5, "coreference_nearest": 0.3, "coreference_same_word": 0.4, "mentions": 99}
     assert roles(thresholds=Thresholds(margin=0.25, margin_kind="relative"), **columns) == "coreference"

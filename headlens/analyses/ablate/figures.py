@@ -217,7 +217,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
         return None
     models = [str(name) for name in pruning["model"].unique()]
-    titles = [_titled(name, pruning[pruning["model"].astype(str) == name]) for name in models]
+    titles = [unpruned_title(name, pruning) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     verdicts = curves.verdicts_text(pruning[~pruning["strategy"].isin((NONE, *RANDOM_SETS))])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n({curves.intervals_text(pruning)}{verdicts})"
@@ -244,8 +244,14 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _titled(name: str, rows: pd.DataFrame) -> str:
-    """A model, and below it whether it gives the same answer to nearly all examples with all its heads."""
+def unpruned_title(name: str, pruning: pd.DataFrame) -> str:
+    """Returns a model, and below it whether with all its heads it gives nearly one answer alone, or guesses.
+
+    Args:
+        name: of the model.
+        pruning: rows of `pruning.csv`, of it and perhaps others.
+    """
+    rows = pruning[pruning["model"].astype(str) == name]
     sets, share = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS])], answer_shares(rows[rows["strategy"] == NONE])
     guesses = len(sets) > 0 and has_no_verdicts(sets) and not set(rows["task"]) & set(WRITTEN)
     return curves.unpruned_title(name, next(iter(share), math.nan), guesses=guesses)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from headlens.analyses.ablate.figures import unpruned_title
+from headlens.analyses.ablate.rankings import say_nothing
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.plots import style
 from headlens.plots.cell_drawing import Ends, Scale, bar_beside, colour_cells, mark_cells, write
@@ -20,15 +22,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CELL, _BESIDE, _BELOW = 0.42, 1.9, 1.2  # inches: of a cell, of names and a bar beside cells, of names below them
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_SMALL = 0.005  # end of a scale below which numbers are in powers of ten
 _TITLE = "Shapley interactions of pairs of heads"
 _DOT = "Dot: p < 0.05 after Holm's correction for all pairs of the model."
 
 
-def interactions_map(interactions: pd.DataFrame) -> Figure | None:
+def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = None) -> Figure | None:
     """Draws the interaction of every pair in colours around 0, with a dot where it is significant; a panel per model.
 
     Args:
         interactions: rows of `interactions.csv`, of one model or several.
+        pruning: rows of `pruning.csv` of the same run: models that say nothing of heads are titled so, without dots.
 
     Returns:
         The figure, or None without numbers.
@@ -43,6 +48,9 @@ def interactions_map(interactions: pd.DataFrame) -> Figure | None:
     values = float_column(interactions, "interaction")
     low, high = bool((values < -end).any()), bool((values > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
+    # Digits of small numbers have no room in a cell.
+    power = 0 if end >= _SMALL else math.floor(math.log10(end))
+    end /= 10.0**power
     scale = Scale(
         "interaction, of the loss of an example\n(red: each stands in for the other)",
         -end,
@@ -51,20 +59,30 @@ def interactions_map(interactions: pd.DataFrame) -> Figure | None:
         beyond,
     )
     places = max(0, 1 - math.floor(math.log10(end)))
-    parts = {name: named(rows) for name, rows in models.items()}
+    scaled = {name: rows.assign(interaction=rows["interaction"] / 10.0**power) for name, rows in models.items()}
+    parts = {name: named(rows) for name, rows in scaled.items()}
+    titles = dict(zip(parts, parts, strict=True))
+    if pruning is not None:
+        titles = {name: unpruned_title(name, pruning) for name in parts}
+        silent = {str(name) for name, rows in pruning.groupby("model") if say_nothing(rows)}
+        parts = {
+            name: (heads, matrix, np.zeros_like(sure) if name in silent else sure)
+            for name, (heads, matrix, sure) in parts.items()
+        }
     sizes = [len(names) for names, _, _ in parts.values()]
     side = min(_CELL, (style.page_width() - _BESIDE) / max(sizes))
     width = max(style.COLUMN_WIDTH, _BESIDE + side * max(sizes))
+    unit = f", numbers in 10{str(power).translate(_RAISED)}" * bool(power)
     examples = " to ".join(dict.fromkeys(f"{n:,.0f}" for n in (interactions["n"].min(), interactions["n"].max())))
     height = sum(side * size + _BELOW for size in sizes)
-    figure = style.constrained_figure(width, height, f"{_TITLE}, n = {examples}")
+    figure = style.constrained_figure(width, height, f"{_TITLE}{unit}, n = {examples}")
     lines = figure.subplots(len(parts), 1, squeeze=False, height_ratios=sizes)[:, 0]
     for axes, (name, (names, matrix, _)) in zip(lines, parts.items(), strict=True):
         colour_cells(axes, matrix, scale)
         mark_cells(axes, np.isnan(matrix), facecolor="white", edgecolor=style.MISSING, hatch="////", linewidth=0)
         axes.set_aspect("equal", anchor="W")
         style.dress(axes, "", "")
-        style.heading(axes, name, width - _BESIDE)
+        style.heading(axes, titles[name], width - _BESIDE)
         for ticks, turned in ((axes.set_xticks, 90), (axes.set_yticks, 0)):
             ticks(np.arange(len(names)) + 0.5, names, rotation=turned)
         axes.tick_params(labelsize=style.TICK_SIZE - 1)

@@ -33,7 +33,7 @@ from headlens.analyses.ablate.scorers import (
 )
 from headlens.analyses.ablate.sweep import HeadRecords, TaskSweep, task_heads
 from headlens.errors import UnsupportedModelError, counted
-from headlens.findings.verdicts import VERDICT_COLUMNS, has_no_verdicts, margin_of, with_verdicts, without_verdicts
+from headlens.findings.verdicts import VERDICT_COLUMNS, margin_of, with_verdicts, without_verdicts
 from headlens.heads import Head
 from headlens.interventions.pruned_model import pruned_model
 from headlens.models.loading import LoadedModel
@@ -141,10 +141,10 @@ class PruningExperiment:
 
     def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         """What the reader should know about how heads were chosen, and about the rows of the tables of `outcome`."""
-        sets = tables["pruning"][tables["pruning"]["n_pruned"] > 0]
-        areas = tables["pruning_areas"].iloc[: 0 if len(sets) and has_no_verdicts(sets) else None]
-        compared = rankings.comparison_notes(areas, tables.get("rankings"))
-        compared += rankings.control_notes(areas, sets) + rankings.interaction_notes(tables.get("interactions"))
+        sets, silent = tables["pruning"].query("n_pruned > 0"), rankings.say_nothing(tables["pruning"])
+        areas = tables["pruning_areas"].iloc[: 0 if silent else None]
+        compared = rankings.comparison_notes(areas, tables.get("rankings")) + rankings.control_notes(areas, sets)
+        compared += rankings.interaction_notes(tables.get("interactions"), silent=silent)
         compared += variance_notes(tables.get("ranking_variance"))
         return [*_layout_note(tables["pruning"]), *self._source_notes(), *compared]
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.pruning_strategies import RANDOM_SETS, Score
 from headlens.errors import counted
+from headlens.findings.verdicts import has_no_verdicts
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.formatting import number_text
 from headlens.plots.head_grid import float_column, head_name
@@ -124,11 +125,22 @@ def interactions_table(
     return table.assign(p_holm=holm(float_column(table, "p_value")))[INTERACTIONS.names[1:]]
 
 
-def interaction_notes(interactions: pd.DataFrame | None) -> list[str]:
+def say_nothing(pruning: pd.DataFrame) -> bool:
+    """Whether what is left of a model tells nothing of heads, as it is not shown to do better than guesses with all.
+
+    Args:
+        pruning: rows of pruning.csv of one model.
+    """
+    sets = pruning[pruning["n_pruned"] > 0]
+    return len(sets) > 0 and has_no_verdicts(sets)
+
+
+def interaction_notes(interactions: pd.DataFrame | None, *, silent: bool = False) -> list[str]:
     """How many pairs interact, and which most.
 
     Args:
         interactions: rows of interactions.csv of one model; None where there are none.
+        silent: whether the model tells nothing of its heads, see `say_nothing`.
     """
     if interactions is None or interactions.empty:
         return []
@@ -140,6 +152,8 @@ def interaction_notes(interactions: pd.DataFrame | None) -> list[str]:
         f"Shapley values, for the loss of an example (a sum where it predicts several tokens): "
         f"{len(sure) or 'none'} {'is' if len(sure) < 2 else 'are'} significant after Holm's correction"
     )
+    if silent:
+        return [f"{text}, but of a model that is not shown to be better than guessing that tells nothing of its heads."]
     ends = []
     for row, meaning in (
         (sure[sure["interaction"] < 0].nsmallest(1, "interaction"), "each stands in for the other"),

@@ -27,6 +27,7 @@ from headlens.errors import ModelError, OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.memory import SplitWhenOutOfMemory, attempt
+from headlens.pages.formatting import digits_of
 from headlens.replay.direct_path import Receiver, senders
 from headlens.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.replay.modes import WITH_PAIRS, Mode
@@ -362,8 +363,9 @@ class InterimHeads:
         if not changed:
             return f"{self.metric} does not change {preposition} any single head"
         alike: dict[str, list[Head]] = {}
+        digits = digits_of([0.0, deltas[changed[0]]])
         for head in changed:
-            alike.setdefault(f"{deltas[head]:+.3f}", []).append(head)
+            alike.setdefault(f"{deltas[head]:+.{digits}f}", []).append(head)
         changes = (
             f"{equal_heads[0]} ({delta})" if len(equal_heads) == 1 else f"{len(equal_heads)} heads ({delta} each)"
             for delta, equal_heads in list(alike.items())[:_MOST]

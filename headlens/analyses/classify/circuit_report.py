@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.heads import STACKS
@@ -28,7 +30,7 @@ _KEYS = ["model", "stack", "layer", "head"]
 _PASS = 1 / 40  # of heads with random weights, that have as high a score of copying
 _BEST, _ABREAST, _SMALL = 10, 3, 4.5  # rows of a table, panels in a row, points of numbers in cells
 _LEAST = 0.1  # end of the scale of composition, which is from 0 to 1: hundredths do not look like much
-_WITHIN = "Pale: no farther from 0 than 95 % of heads with random weights."
+_LIKE_RANDOM = "no farther from 0 than 95 % of heads with random weights"
 
 CIRCUIT_CAPTIONS = {
     "copying": Caption(
@@ -75,12 +77,20 @@ def copying_map(circuits: pd.DataFrame) -> Figure | None:
     if not has_numbers(circuits, "copying"):
         return None
 
-    def like_random(rows: pd.DataFrame) -> Any:
-        return np.abs(float_column(rows, "copying")) <= float_column(rows, "copying_random")
-
-    cells = Cells("copying", unsure=like_random, remark=f"Blue: copies what it attends to. {_WITHIN}")
+    cells = Cells(
+        "copying",
+        unsure=partial(_like_random, name="copying"),
+        pale=f"Pale: {_LIKE_RANDOM}.",
+        remark="Blue: copies what it attends to.",
+    )
     with style.of_no_corpus():
         return interval_map(circuits, cells, Scale("copying score", -1.0, 1.0, style.DIVERGING), "Copying by weights")
+
+
+def _like_random(rows: pd.DataFrame, name: str) -> npt.NDArray[np.bool_]:
+    """Returns which rows are no farther from 0 than most heads with random weights are."""
+    near: npt.NDArray[np.bool_] = np.abs(float_column(rows, name)) <= float_column(rows, f"{name}_random")
+    return near
 
 
 def composition_map(layers: pd.DataFrame) -> Figure | None:
@@ -236,8 +246,22 @@ def circuit_series(tables: Mapping[str, pd.DataFrame]) -> list[HeadSeries]:
         return []
     rows = tables[HEAD_CIRCUITS.name]
     about = {column.name: column.about for column in HEAD_CIRCUITS.columns}
-    names = [name for name in ("copying", "matching") if has_numbers(rows, name)]
-    return [HeadSeries(name, f"{name} by weights", about[name], rows, name, diverging=True) for name in names]
+    return [
+        HeadSeries(
+            name,
+            f"{name} by weights",
+            about[name],
+            rows.assign(sure=~_like_random(rows, name)),
+            name,
+            diverging=True,
+            high=1.0,
+            sure="sure",
+            pale=_LIKE_RANDOM,
+            beside={"95 % of heads with random weights: from 0 to": f"{name}_random"},
+        )
+        for name in ("copying", "matching")
+        if has_numbers(rows, name)
+    ]
 
 
 def circuit_words(tables: Mapping[str, pd.DataFrame]) -> list[HeadWords]:

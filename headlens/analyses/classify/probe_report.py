@@ -14,7 +14,7 @@ from headlens.pages.command_report import Caption
 from headlens.pages.formatting import share_text, shown_of, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.head_grid import head_name
+from headlens.plots.head_grid import StackRows, head_name
 from headlens.plots.heatmaps import Cells, interval_map
 from headlens.plots.style import of_no_corpus
 from headlens.runs.reading import RecordedRun, labelled_records
@@ -35,6 +35,8 @@ _OF_OTHERS = (
     "previous",
     "duplicate",
 )  # what is left out of their weights: those on the first token and on the query's own
+# Controls that are alike for all heads: what a score means is seen beside them alone.
+_LEVELS = {"previous": "even attention", "sink": "even attention", "query-retrieval": "random order"}
 _MEASURED = {
     "retrieval": (
         "{score} of the answer's tokens looked at as they are generated ({control} of the answer to another question); "
@@ -126,12 +128,20 @@ def probe_map(probes: pd.DataFrame) -> Figure | None:
         "score",
         holds_role,
         "Dot: the head passes the probe (above both controls by 0.1, significantly).",
+        _with_level,
         unsure=lambda rows: ~holds_role(rows),
         pale="Pale: it does not.",
     )
     title = "Roles on prompts" + ("" if several else f", {probes['model'].iloc[0]}")
     with of_no_corpus():
         return interval_map(probes.assign(model=named), cells, Scale("score of the role", 0.0, 1.0), title)
+
+
+def _with_level(part: StackRows) -> str:
+    """Returns the title of a probe's panel, and below it the control of its heads where they share it."""
+    probe, controls = part.rows["probe"].iloc[0], part.rows["control"]
+    ends = dict.fromkeys(f"{end:.2f}" for end in (controls.min(), controls.max()))  # layers with windows see less
+    return part.name + (f"\n{_LEVELS[probe]}: {' to '.join(ends)}" if probe in _LEVELS else "")
 
 
 def probe_overview(runs: Sequence[RecordedRun]) -> PageTable:

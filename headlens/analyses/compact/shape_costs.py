@@ -16,6 +16,7 @@ from headlens.errors import counted
 from headlens.findings.result_notes import few_example_notes, record_notes
 from headlens.interventions.rescaling import removed_of
 from headlens.models.loading import LoadedModel
+from headlens.pages.formatting import digits_of
 from headlens.statistics.paired_tests import PairedComparison
 from headlens.tables.training_tables import SHAPES
 
@@ -138,5 +139,7 @@ def rescaling_notes(
 
 
 def _with_interval(found: PairedComparison) -> str:
-    interval = "no interval of so few texts" if math.isnan(found.low) else f"{found.low:+.3f} to {found.high:+.3f}"
-    return f"{found.delta:+.3f} ({interval}) nats per token"
+    digits = digits_of((0.0, found.delta, found.low, found.high))
+    delta, low, high = (f"{number:+.{digits}f}" for number in (found.delta, found.low, found.high))
+    interval = "no interval of so few texts" if math.isnan(found.low) else f"{low} to {high}"
+    return f"{delta} ({interval}) nats per token"

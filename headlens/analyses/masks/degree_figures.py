@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.masks.degree_tables import UNSETTLED, draw_summary, mask_scope, mask_words, unsettled
+from headlens.analyses.masks.degree_tables import (
+    UNSETTLED,
+    draw_summary,
+    mask_scope,
+    mask_words,
+    unsettled,
+    unsettled_spans,
+)
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
@@ -242,7 +249,10 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
     alike = (trainings.max() - trainings.min() < 1) & (trainings.size() > 1)
     shown = "" if not alike.any() else "all" if alike.all() else f"{alike.sum()} of {len(alike)}"
     note = f"\n({shown} trainings: spans differ by less than a token, and tell nothing of single heads)"
-    return paired_maps(table, words, [scale], "Learned attention spans" + note * bool(shown))
+    note = note if shown else ""
+    share = unsettled_spans(spans)
+    note += f"\n({share:.0%} of the spans have not settled)" if share > UNSETTLED else ""
+    return paired_maps(table, words, [scale], f"Learned attention spans{note}")
 
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:

@@ -29,8 +29,9 @@ _NOTHING = 1e-9  # of a text's positions
 _REGRESSED = [*BLOCK, "layers"]
 # Statistics of the draws from one distribution.
 SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
-UNSETTLED = 0.1  # share of degrees from which on that is told
-_DEGREE = ("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "kind")
+UNSETTLED = 0.1  # share of degrees or spans from which on that is told
+_TRAINING = ("model", "pattern", "layers", "diagonal", "seed")
+_DEGREE = (*_TRAINING, "layer", "head", "kind")
 _LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
 
 
@@ -133,6 +134,24 @@ def unsettled(degrees: pd.DataFrame) -> float:
     at_start = likeliest["degree"].to_numpy() == by_degree["degree"].max().to_numpy()
     p = likeliest["p"].to_numpy()
     return float(((p <= 0.5) | (at_start & (p < P_AT_START))).mean())
+
+
+def unsettled_spans(spans: pd.DataFrame) -> float:
+    """The share of spans that have not settled.
+
+    Of one training, those of several heads that are alike (to a token) and the shortest without being 0: the penalty
+    alone moves them, at the pace of the updates, whatever its weight. Spans that a model needs differ.
+
+    Args:
+        spans: rows of `spans.csv`, or of one training.
+    """
+    keys = [name for name in _TRAINING if name in spans]
+    falling = 0
+    for _, rows in spans.groupby(keys, dropna=False) if keys else [("", spans)]:
+        shortest = rows["span"].min()
+        alike = int((rows["span"] < shortest + 1).sum())
+        falling += alike * (alike > 1 and shortest >= 1)
+    return falling / len(spans)
 
 
 def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.degree_tables import UNSETTLED, unsettled
+from headlens.analyses.masks.degree_tables import UNSETTLED, unsettled, unsettled_spans
 from headlens.analyses.masks.learned_tables import (
     degree_rows,
     degrees_table,
@@ -233,10 +233,7 @@ class MaskStudy:
                 about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
                 for name in ("degrees", "spans", "draws"):
                     records[name] += [about | row for row in getattr(outcome, name)]
-                share = unsettled(pd.DataFrame(outcome.degrees)) if outcome.degrees else 0.0
-                if share > UNSETTLED:
-                    settling = f"{share:.0%} of the degrees have not settled; more updates would let them settle."
-                    notes.append(f"{case.words}: {settling}")
+                notes += [f"{case.words}: {text}" for text in _settling(outcome)]
         notes += training_notes(notes_of_cases)
         notes += [] if texts is None else self._notes(planned, texts)
         filled = {name: records[name] for name in records if records[name] or name == "masks"}
@@ -390,6 +387,17 @@ class MaskStudy:
         shares = dict(zip(SHARES, outcome.shares or self._shares(case, texts), strict=True))
         about = _key(case) | case.degrees() | mean_chosen(outcome.degrees) | shares | {"control": case.diagonal}
         return [row | about for row in outcome.metrics]
+
+
+def _settling(outcome: CaseOutcome) -> Iterator[str]:
+    """Yields what to know about degrees or spans that were still on their way at the end of a training."""
+    if outcome.degrees and (share := unsettled(pd.DataFrame(outcome.degrees))) > UNSETTLED:
+        yield f"{share:.0%} of the degrees have not settled; more updates would let them settle."
+    if outcome.spans and (share := unsettled_spans(pd.DataFrame(outcome.spans))) > UNSETTLED:
+        yield (
+            f"{share:.0%} of the spans have not settled: they became shorter alike, as the penalty alone makes them, "
+            "and the number of updates decides how long they are. More updates would let them settle."
+        )
 
 
 def learning(case: MaskCase, study: StudyRequest, texts: StudyTexts, n: int) -> tuple[MaskLearningOptions, Scope]:

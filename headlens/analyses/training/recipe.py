@@ -103,7 +103,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
                 run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better
             )
             seen = seen_notes(train, dev, named=request.dev_data is not None)
-            notes = [*_notes(headed, rows, dev_rows), *seen, *notes]
+            notes = [*_notes(request.model, headed, rows, dev_rows), *seen, *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             # The final model on what was held out, as if it was loaded again.
@@ -147,7 +147,9 @@ def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> Loade
     return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
 
 
-def _fresh_notes(parts: Sequence[str]) -> list[str]:
+def _fresh_notes(model: str, parts: Sequence[str]) -> list[str]:
+    if is_new(model):
+        return ["All weights were random before training."]
     return [f"New weights, random before training: {', '.join(parts)}."] if parts else []
 
 
@@ -174,9 +176,9 @@ def _dropout(model: torch.nn.Module) -> list[str]:
     return ["dropout"] if max(rates, default=0.0) > 0 else []
 
 
-def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
+def _notes(model: str, headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
     summaries = [part.summary for part in (rows, held_out) if part is not None]
-    notes = [*headed.notes, *_fresh_notes(headed.fresh)]
+    notes = [*headed.notes, *_fresh_notes(model, headed.fresh)]
     notes += dict.fromkeys(note for summary in summaries for note in summary.notes)
     for summary in summaries:
         notes += left_out_notes(summary, summary.name, rows.task_forward.reader.limit_text)
@@ -305,7 +307,13 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             measured = (
                 TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, translation, dev)
             )
-        notes = [*unknown, *_fresh_notes(fresh), *embedded_notes(request.corpus, summary.sentences), *of_tokens, *notes]
+        notes = [
+            *unknown,
+            *_fresh_notes(request.model, fresh),
+            *embedded_notes(request.corpus, summary.sentences),
+            *of_tokens,
+            *notes,
+        ]
         task = {"task": vars(translation)} if request.bleu else {}
         facts: dict[str, Any] = {"corpus": asdict(summary), **task, "checkpoint": saved}
         facts |= _chance_fact(chance)

@@ -249,6 +249,29 @@ def test_the_map_is_symmetric_with_dots_where_pairs_are_significant() -> None:
     assert interactions_map(rows.assign(interaction=np.nan)) is None
 
 
+def test_small_numbers_are_in_powers_of_ten_and_a_model_that_guesses_has_no_dots() -> None:
+    rows = table().assign(interaction=[-1.32e-7, 0.4e-7, 0.06e-7], se=2e-8)
+    sets = {"model": "m", "task": "sst2", "strategy": "shapley", "n_pruned": [1, 2]}
+    pruning = pd.DataFrame({**sets, "answer_share": np.nan, "verdict": np.nan})
+    whole = {"model": "m", "task": "sst2", "strategy": "none", "n_pruned": 0, "answer_share": 1.0, "verdict": np.nan}
+    pruning = pd.concat([pd.DataFrame([whole]), pruning], ignore_index=True)
+    figure, silent = interactions_map(rows), interactions_map(rows, pruning)
+    assert figure is not None
+    assert silent is not None
+    for drawn, dots, title in ((figure, True, "m"), (silent, False, "m\nunpruned: the same answer to all examples")):
+        panel = next(axes for axes in drawn.axes if axes.get_title(loc="left"))
+        assert panel.get_title(loc="left").split() == title.split()
+        assert {text.get_text() for text in panel.texts} >= {"−1.3", ".4", ".1"}
+        assert any(len(points.get_offsets()) == 6 for points in panel.collections) == dots
+        assert "numbers in 10⁻⁷" in drawn.texts[0].get_text().replace("\n", " ")
+    (note,) = interaction_notes(rows, silent=True)
+    assert "stands in" not in note
+    run = RecordedRun(Path("run"), "run", {"command": "ablate"}, {"interactions": rows, "pruning": pruning})
+    shown = interacting_pairs([run])
+    assert "interaction" in [column.name for column in shown.columns]
+    assert "significant" not in [column.name for column in shown.columns]
+
+
 def test_interactions_are_of_shapley_values() -> None:
     with pytest.raises(OptionError, match=r"(?s)interactions applies to the strategy shapley.*--strategies shapley"):
         PruneOptions((3,), ("ranked",), interactions=3)

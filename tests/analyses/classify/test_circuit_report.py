@@ -145,6 +145,10 @@ def test_cards_have_scores_and_directions() -> None:
     copying, matching = circuit_series({"circuits": circuits()})
     assert (copying.value, matching.value) == ("copying", "matching")
     assert copying.diverging
+    # noise is not drawn as strong as what is as large as can be
+    assert (copying.high, matching.high) == (1, 1)
+    assert copying.rows["sure"].tolist() == (circuits()["copying"].abs() > circuits()["copying_random"]).tolist()
+    assert set(copying.beside.values()) == {"copying_random"}
     assert [s.key for s in circuit_series({"circuits": circuits().assign(copying=np.nan)})] == ["matching"]
     table = pd.concat([directions(), directions().assign(direction=1)], ignore_index=True)
     (words,) = circuit_words({"circuit_directions": table})

@@ -68,11 +68,12 @@ def test_a_map_for_each_probe_that_names_no_corpus(models: tuple[str, ...]) -> N
     table = pd.concat([probes(2, p, m) for m in models for p in ("induction", "sink")])
     (drawn,) = named_after("a corpus", iter([probe_map(table)]))
     assert drawn is not None
+    level = f" even attention: {table['control'].iloc[-1]:.2f}"
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in drawn.axes if axes.get_title(loc="left")]
     assert titles == (
-        ["induction, decoder", "sink, decoder"]
+        ["induction, decoder", f"sink, decoder{level}"]
         if len(models) == 1
-        else [f"{m}: {p}, decoder" for m in models for p in ("induction", "sink")]
+        else [f"{m}: {p}, decoder" + level * (p == "sink") for m in models for p in ("induction", "sink")]
     )
     assert "corpus" not in drawn.texts[0].get_text()
     assert probe_map(table.iloc[:0]) is None

@@ -12,7 +12,7 @@ from made_runs import HOSTILE
 from scipy import stats
 
 from headlens.analyses.masks.degree_figures import learned_degrees, learned_spans, quality_by_degrees
-from headlens.analyses.masks.degree_tables import degree_effects, effects_markdown
+from headlens.analyses.masks.degree_tables import degree_effects, effects_markdown, unsettled_spans
 from headlens.pages.formatting import value_text
 from headlens.tables.mask_tables import EFFECTS
 
@@ -220,6 +220,29 @@ def test_spans_of_heads_are_means_over_seeds() -> None:
         note = f"({told} trainings: spans differ by less than a token, and tell nothing of single heads)"
         assert (note in drawn.texts[0].get_text().replace("\n", " ")) == bool(told)
         assert ("trainings" in drawn.texts[0].get_text()) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("spans", "share"),
+    [
+        ([23.4, 23.4, 23.4, 23.4], 1.0),  # the penalty alone moved them, and there was time for no more
+        ([2.4, 2.5, 3.3, 9.0], 0.75),
+        ([0.2, 0.2, 0.2, 0.2], 0.0),  # nowhere left to go
+        ([1.5, 4.0, 9.0, 20.0], 0.0),
+        ([20.0], 0.0),
+    ],
+)
+def test_spans_that_fell_alike_and_not_to_the_end_have_not_settled(spans: list[float], share: float) -> None:
+    assert unsettled_spans(pd.DataFrame({"span": spans})) == share
+    keys = {"model": "m", "stack": "encoder", "layer": 0, "layers": "all", "diagonal": True, "seed": 0}
+    table = pd.DataFrame({**keys, "head": range(len(spans)), "span": spans, "pattern": "spans:mu=1"})
+    settled = table.assign(pattern="spans:mu=9", span=0.1)
+    assert unsettled_spans(pd.concat([table, settled])) == share / 2
+    figure = learned_spans(table)
+    assert figure is not None
+    assert (f"{share:.0%} of the spans have not settled" in figure.texts[0].get_text().replace("\n", " ")) == bool(
+        share
+    )
 
 
 def test_shares_of_heads_by_degree() -> None:

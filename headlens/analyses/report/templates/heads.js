@@ -126,7 +126,7 @@
     if (!known.length) return [0, 1];
     if (series().diverging || minus()) {
       // Never fitted to noise: no narrower than the usual interval.
-      const largest = Math.max(...known.map(Math.abs), usualInterval()) || 1;
+      const largest = Math.max(...known.map(Math.abs), usualInterval(), (!minus() && series().high) || 0) || 1;
       return [-largest, largest];
     }
     const [low, high] = [Math.min(0, ...known), Math.max(...known, series().high ?? 0)];
@@ -179,7 +179,7 @@
     const ends = limits();
     const { categories, title, about: text } = series();
     const doubtful = Object.entries(model().stacks).some(([stack, [layers, heads]]) => Array.from({ length: layers * heads }, (_, i) => unsure(stack, Math.floor(i / heads), i % heads)).some(Boolean));
-    const shown = minus() ? `${text} The difference is shown.` : doubtful ? `${text} Pale: ${Object.keys(series().sure).length ? "not significant" : "the interval contains 0"}.` : text;
+    const shown = minus() ? `${text} The difference is shown.` : doubtful ? `${text} Pale: ${series().pale || (Object.keys(series().sure).length ? "not significant" : "the interval contains 0")}.` : text;
     about.replaceChildren(...shown.split("`").map((part, number) => (number % 2 ? make("code", {}, part) : part)));
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
