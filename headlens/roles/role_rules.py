@@ -250,8 +250,9 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     on whose measure it is above the null head, and among relations only those in which it beats a fixed offset with
     p < 0.05, not corrected for the number of relations (coreference likewise); empty where there is none, and for
     heads that spread their attention evenly. `nearest_score` is the head's number as a share of that threshold, where a
-    margin above baselines is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles that a head holds by its
-    weights alone, as the norms of what it reads are below the threshold (Kobayashi et al. 2020).
+    margin above baselines is asked what it is above them as a share of that margin. `roles_by_weight` lists the roles
+    that a head holds by its weights alone, as the norms of what it reads are below the threshold (Kobayashi et al.
+    2020).
 
     Args:
         heads: with the columns of the metrics.

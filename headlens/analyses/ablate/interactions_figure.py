@@ -65,10 +65,8 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
     if pruning is not None:
         titles = {name: unpruned_title(name, pruning) for name in parts}
         silent = {str(name) for name, rows in pruning.groupby("model") if say_nothing(rows)}
-        parts = {
-            name: (heads, matrix, np.zeros_like(sure) if name in silent else sure)
-            for name, (heads, matrix, sure) in parts.items()
-        }
+        for name in silent & parts.keys():
+            parts[name][-1][:] = False
     sizes = [len(names) for names, _, _ in parts.values()]
     side = min(_CELL, (style.page_width() - _BESIDE) / max(sizes))
     width = max(style.COLUMN_WIDTH, _BESIDE + side * max(sizes))

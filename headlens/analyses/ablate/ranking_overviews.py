@@ -88,8 +88,8 @@ def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Shapley interaction index of pairs of heads for minus the loss of an example (a sum where it predicts several "
         "tokens), on the examples that heads are chosen on: below 0, each stands in for the other; above 0, each "
-        "needs the other. P-values are corrected for the pairs of the model (Holm); of one that is not shown to be better "
-        "than guessing they tell nothing of its heads."
+        "needs the other. P-values are corrected for the pairs of the model (Holm); of one that is not shown to be "
+        "better than guessing they tell nothing of its heads."
     )
     return page_table("Which heads stand in for each other, or need each other?", records, about)
 
