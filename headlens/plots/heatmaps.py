@@ -110,7 +110,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         title: of the figure.
     """
     values, halves = float_column(rows, cells.value), (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
-    power = _power_of_unit(values, halves)
+    power = power_of_unit(values, halves)
     words = [
         "" if np.isnan(value) else short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
         for value, half in zip(values * 10.0**power, halves * 10.0**power, strict=True)
@@ -124,7 +124,7 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
     def note(cell: tuple[float, float]) -> str:
         is_small = power > 0 and is_written(cell)
-        unit = f"Numbers are in units of 10⁻{str(power).translate(_RAISED)}." if is_small else ""
+        unit = f"Numbers are in units of {power_text(power)}." if is_small else ""
         numbers = _NUMBERS if is_written(cell) and any("±" in word for word in words) else ""
         warning = cells.warning if cells.warned(rows).any() else ""
         hatch = cells.hatch if cells.hatched(rows).any() else ""
@@ -177,10 +177,15 @@ def _say_unit(sheet: Sheet, power: int) -> None:
     for axes in sheet.figure.axes if power else ():
         if axes.get_ylabel() and axes not in panels:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 10**power:g}".replace("-", "−")))
-            axes.set_ylabel(f"{axes.get_ylabel()}, 10⁻{str(power).translate(_RAISED)}")
+            axes.set_ylabel(f"{axes.get_ylabel()}, {power_text(power)}")
 
 
-def _power_of_unit(*numbers: Grid) -> int:
+def power_text(power: int) -> str:
+    """Returns the unit of numbers that were multiplied by a power of ten, such as `10⁻³`."""
+    return f"10⁻{str(power).translate(_RAISED)}"
+
+
+def power_of_unit(*numbers: Grid) -> int:
     """Returns by which power of ten numbers are multiplied where three decimals would leave a digit of them or none."""
     largest = max(float(np.max(np.abs(n), where=np.isfinite(n), initial=0.0)) for n in numbers)
     return next((power for power in _POWERS if largest * 10.0**power >= _LEAST), 0)

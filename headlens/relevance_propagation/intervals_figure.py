@@ -10,7 +10,7 @@ import pandas as pd
 
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
-from headlens.plots.heatmaps import Cells, holds_zero, interval_map, short_number
+from headlens.plots.heatmaps import Cells, holds_zero, interval_map, power_text, short_number
 from headlens.plots.style import FAINT, GAIN, HALF_FILLED, INK, LOSS, TICK_SIZE
 from headlens.relevance_propagation.shares import (
     CANCEL,
@@ -50,7 +50,6 @@ _IN_TITLE = {
     OPEN: " (direction not decided)",
     UNTESTED: " (direction not tested)",
 }
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
@@ -103,7 +102,7 @@ def raw_map(relevance: pd.DataFrame) -> Figure | None:
     power = max(0, -math.floor(math.log10(largest))) if 0 < largest < 0.1 else 0
     names = {"raw": "raw", "raw_low": "ci_low", "raw_high": "ci_high"}
     rows = rows.assign(**{name: float_column(rows, column) * 10.0**power for column, name in names.items()})
-    unit = "units of the output" if not power else f"10{f'-{power}'.translate(_RAISED)} units of the output"
+    unit = "units of the output" if not power else f"{power_text(power)} units of the output"
     scale = relevance_scale(f"contribution (raw), {unit}", rows, "raw", rows)
     several = " Models with other targets have other units." * (len(set(rows["model"])) > 1)
     colours = _NO_SIGN.strip() if gives_magnitudes(rows) else "Blue for the target, red against it."

@@ -15,15 +15,13 @@ from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.plots import style
 from headlens.plots.cell_drawing import Ends, Scale, bar_beside, colour_cells, mark_cells, write
 from headlens.plots.head_grid import Grid, float_column, has_numbers
-from headlens.plots.heatmaps import limit
+from headlens.plots.heatmaps import limit, power_of_unit, power_text
 from headlens.statistics.non_inferiority import LEVEL
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _CELL, _BESIDE, _BELOW = 0.42, 1.9, 1.2  # inches: of a cell, of names and a bar beside cells, of names below them
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_SMALL = 0.005  # end of a scale below which numbers are in powers of ten
 _TITLE = "Shapley interactions of pairs of heads"
 _DOT = "Dot: p < 0.05 after Holm's correction for all pairs of the model."
 
@@ -49,8 +47,8 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
     low, high = bool((values < -end).any()), bool((values > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
     # Digits of small numbers have no room in a cell.
-    power = 0 if end >= _SMALL else math.floor(math.log10(end))
-    end /= 10.0**power
+    power = power_of_unit(values)
+    end *= 10.0**power
     scale = Scale(
         "interaction, of the loss of an example\n(red: each stands in for the other)",
         -end,
@@ -59,7 +57,7 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
         beyond,
     )
     places = max(0, 1 - math.floor(math.log10(end)))
-    scaled = {name: rows.assign(interaction=rows["interaction"] / 10.0**power) for name, rows in models.items()}
+    scaled = {name: rows.assign(interaction=rows["interaction"] * 10.0**power) for name, rows in models.items()}
     parts = {name: named(rows) for name, rows in scaled.items()}
     titles = dict(zip(parts, parts, strict=True))
     if pruning is not None:
@@ -70,7 +68,7 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
     sizes = [len(names) for names, _, _ in parts.values()]
     side = min(_CELL, (style.page_width() - _BESIDE) / max(sizes))
     width = max(style.COLUMN_WIDTH, _BESIDE + side * max(sizes))
-    unit = f", numbers in 10{str(power).translate(_RAISED)}" * bool(power)
+    unit = f", in units of {power_text(power)}" * bool(power)
     examples = " to ".join(dict.fromkeys(f"{n:,.0f}" for n in (interactions["n"].min(), interactions["n"].max())))
     height = sum(side * size + _BELOW for size in sizes)
     figure = style.constrained_figure(width, height, f"{_TITLE}{unit}, n = {examples}")

@@ -241,6 +241,11 @@ def test_cards_have_the_attribution_of_all_heads() -> None:
     change, attribution = ablation_heads(run).series
     assert change.rows[change.value].notna().sum() == 2
     assert attribution.rows[attribution.value].tolist() == rows_of()["attribution"].tolist()
+    assert attribution.rows["sure"].isna().all()
+    guesses = RecordedRun(Path("run"), "run", run.record, {"ablation": rows_of().assign(verdict=None)})
+    _, attribution = ablation_heads(guesses).series
+    assert (attribution.rows["sure"] == 0).all()
+    assert attribution.pale == "the model is not shown to be better than guessing"
 
 
 def test_heads_that_were_not_ablated_are_hatched() -> None:
