@@ -94,6 +94,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
 
 
 def _of_head(row: Mapping[Any, Any], digits: int) -> dict[str, str]:
+    from headlens.analyses.ablate.overviews import restored_text
     from headlens.findings.verdicts import tied
 
     return {
@@ -103,7 +104,7 @@ def _of_head(row: Mapping[Any, Any], digits: int) -> dict[str, str]:
         "95 % CI": bounds(row, digits),
         "p": f"{row['p_value']:.3g}",
         "p (Holm)": f"{row['p_holm']:.3g}",
-        **({"restored": _known(row["restored"], ".0%")} if row["mode"] == "denoise" else {}),
+        **({"restored": restored_text(row)} if row["mode"] == "denoise" else {}),
         "verdict": row["verdict"] if isinstance(row["verdict"], str) else "",
     }
 

@@ -17,6 +17,7 @@ from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import wilson
+from headlens.statistics.non_inferiority import LEVEL
 from headlens.tables.same_answers import same_answer_text
 from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.example_sources import SourceCounts
@@ -136,7 +137,7 @@ def _guess_notes(task: Task, records: Floats, guessing: str, chance: float) -> l
     if not skill.lacking:
         return []
     why = f"{_TRAIN}{'.' if task.constant(records) else ', or evaluate it on more examples.'}"
-    if right is not None and float(wilson(np.asarray(len(right)), np.asarray(len(right)))[0]) <= chance:
+    if right is not None and chance ** len(right) >= LEVEL / 2:  # all right by guessing
         why = f": of {counted(len(right), 'example')} no model could be. Evaluate it on more."
         if length_preference(task, records):
             why = ", and no model could be: the lengths of candidates tell. Use pairs of equal length."

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.errors import OptionError, counted
-from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
+from headlens.pages.formatting import DELTA, compared_texts, value_text
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
@@ -194,9 +194,9 @@ def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> p
 def amount_text(amount: float, metric: str) -> str:
     """How much of a metric: in points, of which 100 are all there is, or of a loss as a number."""
     if metric in NO_UPPER_END:
-        return number_text(amount)
+        return f"{amount:.3g}"
     points = amount if metric in OF_A_HUNDRED else 100 * amount
-    text = f"{points:.2f}".rstrip("0").rstrip(".") if points < 1 else f"{points:.1f}".removesuffix(".0")
+    text = f"{points:.2g}" if points < 0.995 else f"{points:.1f}".removesuffix(".0")
     return f"{text} {'point' if text == '1' else 'points'}"
 
 

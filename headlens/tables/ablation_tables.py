@@ -50,6 +50,7 @@ ABLATION = TableSchema(
                 "text makes no difference, 0 where it makes all of it (Zhang and Nanda 2024); empty where the texts "
                 "do not differ significantly.",
             ),
+            *shared.interval("`kept`, over examples", ("kept_low", "kept_high")),
             group="counterfactual",
         ),
         *optional(
@@ -74,6 +75,7 @@ ABLATION = TableSchema(
                 "text restores all that the changed text takes away, 0 where it restores nothing; empty where the "
                 "changed texts do not make the metric significantly worse.",
             ),
+            *shared.interval("`restored`, over examples", ("restored_low", "restored_high")),
             group="denoise",
         ),
         *optional(

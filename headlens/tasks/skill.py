@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import special
 
 from headlens.statistics.bootstrap import FEWEST
-from headlens.statistics.intervals import mean_interval, wilson
+from headlens.statistics.intervals import mean_interval
 from headlens.statistics.non_inferiority import LEVEL
 from headlens.statistics.paired_tests import mcnemar
 from headlens.tasks.classification import CorrelationTask
@@ -58,21 +59,20 @@ def skill_of(task: Task, records: Floats, labels: LabelCounts | None = None) -> 
         return Skill()
     metric = task.metrics[0]
     right = task.right(records, metric)
-    low, high = math.nan, math.nan
     if metric == LOGIT_DIFFERENCE:
         if len(records) < FEWEST:
             return UNTESTED
         _, low, high = mean_interval(records[:, 0])
-    elif right is not None:
-        low, high = map(float, wilson(right.sum(), np.asarray(len(right))))
-    if math.isnan(low):
+        return Skill(low > chance, high < chance)
+    if right is None or not len(right):
         return Skill()
-    # Where the interval of the share of right answers lies, compared with what guessing gives; the most frequent
-    # answer is that of the same examples, which makes the two a pair.
-    worse = low <= high < chance
-    if worse and right is not None and (other := _of_most_frequent(task, records, metric)) is not None:
+    # Both tails of the exact binomial test: of few examples, intervals end too early.
+    better = bool(special.bdtrc(right.sum() - 1, len(right), chance) < LEVEL / 2)
+    worse = bool(special.bdtr(right.sum(), len(right), chance) < LEVEL / 2)
+    # The most frequent answer is that of the same examples, which makes the two a pair.
+    if worse and (other := _of_most_frequent(task, records, metric)) is not None:
         worse = bool(mcnemar(right, other) < LEVEL)
-    return Skill(low > chance, worse)
+    return Skill(better, worse)
 
 
 def _skill_of_likelihood(task: Likelihood, records: Floats, labels: LabelCounts) -> Skill:

@@ -40,6 +40,8 @@ NO_BETTER = (
     "The model is not significantly better than always giving the most frequent answer: train it further, or evaluate "
     "it on more examples."
 )
+# Three of four by guessing: p = 0.051.
+NO_BETTER_THAN_RANDOM = NO_BETTER.replace("always giving the most frequent answer", "choosing at random")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ NO_BETTER = (
         ("sst2", ["Always giving the most frequent answer has an accuracy of 0.750 (chance level).", TOO_FEW]),
         ("mrpc", ["Always giving the most frequent answer has an f1 of 0.857 (chance level)."]),
         ("cola", ["Always giving the most frequent answer has a matthews of 0.000 (chance level).", UNTESTED_CLASSES]),
-        ("swag", ["Choosing at random has an accuracy of 0.250 (chance level)."]),
+        ("swag", ["Choosing at random has an accuracy of 0.250 (chance level).", NO_BETTER_THAN_RANDOM]),
         ("stsb", [NO_CORRELATION, UNTESTED_SCORES]),
     ],
 )
@@ -182,7 +184,20 @@ def test_the_most_frequent_answer_of_few_examples_is_compared_in_pairs() -> None
     records[:3, 1] = 1.0
     chance, told = record_notes(find_task("sst2").task, records)
     assert chance == f"{MOST_FREQUENT} an accuracy of 0.700 (chance level)."
-    assert told == NO_BETTER
+    assert told == TOO_FEW.replace("4", "10"), "0.7 to the power of 10 is more than 2.5 %"
+
+
+@pytest.mark.parametrize(
+    ("right", "n", "better", "worse"),
+    [(2, 11, False, False), (1, 11, False, True), (9, 11, False, False), (10, 11, True, False), (4, 4, False, False)],
+)
+def test_skill_of_few_choices_is_tested_exactly(right: int, n: int, better: bool, worse: bool) -> None:
+    """Two tails of 2.5 % of a fair coin: P(X <= 2) of 11 is .033, P(X <= 1) is .006."""
+    task = find_task("paraphrase").task
+    records = np.zeros((n, len(task.columns)))
+    records[:, 0] = np.arange(n) >= right  # the right candidate; the first is always chosen
+    skill = skill_of(task, records)
+    assert (skill.better, skill.worse) == (better, worse)
 
 
 def test_a_model_that_chooses_worse_than_at_random_is_told() -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, receiver_text, significant
 from headlens.analyses.ablate.missed_heads import largest_bound
-from headlens.analyses.ablate.overviews import Row, most_damage, most_restored, without, worsening
+from headlens.analyses.ablate.overviews import Row, most_damage, most_restored, restored_text, without, worsening
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
 from headlens.analyses.ablate.worth_over_training import worth_sentences
 from headlens.errors import counted
@@ -182,12 +182,12 @@ def _restored(rows: pd.DataFrame) -> str:
     """Which head's output on the original text restores most, in a sentence."""
     metric, baseline, original = (rows[name].iloc[0] for name in ("metric", "baseline", "on_original"))
     changed, whole = compared_texts(baseline, original)
-    begin = f"on the changed texts {metric} is {changed}, on the originals {whole}"
+    begin = f"on the changed texts {metric} is {changed}, on the originals {whole}{_texts_apart(rows)}"
     lower = {str(metric)} <= LOWER_IS_BETTER
     if not (baseline > original if lower else baseline < original):
         return f"{begin}: the changed texts are no worse, so that there is nothing to restore."
     if _no_difference(rows):
-        return f"{begin}{_texts_apart(rows)}."
+        return f"{begin}."
     best = most_restored(rows, 1)
     if best.empty:
         return f"{begin}; no head's output on the original restores any of that on its own."
@@ -200,7 +200,7 @@ def _restored(rows: pd.DataFrame) -> str:
     which = f"{head_name(row)}{tied((better == better.max()).sum(), near=near)}"
     return (
         f"{begin}; {most} {which}: {value}, {_change_text(row)}, "
-        f"{row['restored']:.0%} of what the changed texts take away. {sure or 'None'} of {counted(len(rows), 'head')} "
+        f"{restored_text(row)} of what the changed texts take away. {sure or 'None'} of {counted(len(rows), 'head')} "
         f"{'restores' if sure < 2 else 'restore'} some of it significantly."
     )
 

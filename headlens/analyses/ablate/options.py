@@ -88,7 +88,7 @@ class AblationOptions(Checked):
         shown="not measured",
         group="strategy-args",
     )
-    keep_only: bool = option(False, "Also measure each head as the only one kept in its layer.", HEADS)
+    keep_only: bool = option(False, "Also measure each head as the only one kept in its layer (others at 0).", HEADS)
     metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main metric")
     replicates: int = option(
         10_000,

@@ -266,7 +266,7 @@ def _changes(
 
 def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     low, delta, high = (float(row[name]) for name in ("ci_low", "delta", "ci_high"))
-    restored = {"restored": number_cell(row["restored"])} if row["mode"] == DENOISE else {}
+    restored = {"restored": restored_text(row)} if row["mode"] == DENOISE else {}
     return _named(row, "mode") | {
         "head": f"{head_name(row)}{tied(row.get('alike', 1))}",
         **restored,
@@ -279,6 +279,17 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
         "n": row["n"],
         **verdict_cells(row),
     }
+
+
+def restored_text(row: Row | pd.Series[Any]) -> str:
+    """Returns the share that a head restores with its interval, such as `45% [18%, 150%]`; empty without a share.
+
+    Args:
+        row: of ablation.csv, of the mode `denoise`; tables of older versions have no intervals.
+    """
+    share, *ends = (float(row.get(f"restored{end}", math.nan)) for end in ("", "_low", "_high"))
+    interval = "" if any(map(math.isnan, ends)) else f" [{', '.join(f'{end:.0%}' for end in ends)}]"
+    return "" if math.isnan(share) else f"{share:.0%}{interval}"
 
 
 def _damage(layer: str, rows: pd.DataFrame) -> dict[str, Any]:

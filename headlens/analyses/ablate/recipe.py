@@ -379,7 +379,10 @@ class _Ablated:
                 f"{task.name} compares mean hidden states: the head of {name} is not used. What that was trained for "
                 f"is another --task: {made_for} with --data."
             )
-        notes += [_STOOD_IN[mode] for mode in (self.request.options.mode,) if mode in _STOOD_IN]
+        mode = self.request.options.mode
+        notes += [_STOOD_IN[mode]] if mode in _STOOD_IN else []
+        if self.request.options.keep_only and mode != "zero":
+            notes.append(f"--keep-only sets the other heads of a layer to 0, not to what --mode {mode} gives.")
         return notes + idle_notes(task, metric, records, sweep.zeroed_heads(self.loaded.model, task))
 
 

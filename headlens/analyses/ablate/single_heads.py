@@ -20,9 +20,9 @@ from headlens.heads import KEY_COLUMNS, Head, HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.replay.direct_path import Receiver
 from headlens.replay.modes import Mode
-from headlens.statistics.bootstrap import Draws
+from headlens.statistics.bootstrap import Draws, percentile_interval
 from headlens.statistics.non_inferiority import LEVEL, NOT_DECIDED, NOT_NEEDED, Margin
-from headlens.statistics.paired_tests import PairedComparison
+from headlens.statistics.paired_tests import PairedComparison, replicates_of
 from headlens.tables.ablation_tables import ABLATION
 from headlens.tasks.evaluation import chosen_metric, label_counts, paired_comparison
 from headlens.tasks.skill import skill_of
@@ -105,8 +105,11 @@ def ablate_heads(
         ablation_table(examples.task, metric, mode, swept, draws, margin, labels) for mode, swept in records.items()
     ]
     if apart is not None:
-        intact, add = (other, with_restored) if options.mode == "denoise" else (intact, with_kept)
-        tables[0] = add(tables[0], apart)
+        of_mode, denoises = records[options.mode], options.mode == "denoise"
+        ends = (of_mode.intact, other) if denoises else (other, of_mode.intact)
+        low, high = share_intervals(examples.task, metric, of_mode.without, ends, draws)
+        tables[0] = (with_restored if denoises else with_kept)(tables[0], apart, low, high)
+        intact = other if denoises else intact
     if screener is not None:
         tables[0] = screener.columns(tables[0], examples.task.value(intact, metric=metric))
     if options.mode == "path":
@@ -115,21 +118,48 @@ def ablate_heads(
     return Ablation(table, records, intact)
 
 
-def with_restored(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
+def share_intervals(
+    task: Task, metric: str, without: Floats, ends: tuple[Floats, Floats], draws: Draws
+) -> tuple[Floats, Floats]:
+    """The ends of the 95 % intervals of where models without a head are between two others, in shares of the way.
+
+    Percentiles of the bootstrap, in which all three are measured on the same resampled examples. Where the two hardly
+    differ the share says little, and its interval is wide.
+
+    Args:
+        task: whose records they are.
+        metric: of the task.
+        without: records without each head, (heads, n, k).
+        ends: records of the model at which the share is 0, and of that at which it is 1, (n, k) each.
+        draws: of the same examples.
+
+    Returns:
+        Both (heads,); NaN where there are too few examples for an interval.
+    """
+    statistic = partial(task.replicates, metric=metric)
+    first, last, *heads = (replicates_of(records, statistic, draws) for records in (*ends, *without))
+    way = np.where(last == first, np.nan, last - first)
+    return percentile_interval((np.array(heads).reshape(len(heads), -1) - first).T / way[:, None])
+
+
+def with_restored(table: pd.DataFrame, apart: PairedComparison, low: Floats, high: Floats) -> pd.DataFrame:
     """Adds what the metric is on the original texts, and how much of the way there a head's output restores.
 
     Args:
         table: see `ablation_table`, of the changed texts.
         apart: all heads on the original texts, compared with the same on the changed ones. Where the latter are not
             significantly worse, there is no such share.
+        low: lower ends of the intervals of the shares, see `share_intervals`.
+        high: upper ends.
     """
     way = apart.value - table["baseline"]
     better = way * np.where(table["metric"].isin(LOWER_IS_BETTER), -1, 1) > 0
     restored = ((table["value"] - table["baseline"]) / way).where(better & (apart.p_value < LEVEL))
-    return _with_difference(table, apart).assign(on_original=apart.value, restored=restored)
+    shares = _shares("restored", restored, low, high)
+    return _with_difference(table, apart).assign(on_original=apart.value, **shares)
 
 
-def with_kept(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
+def with_kept(table: pd.DataFrame, apart: PairedComparison, low: Floats, high: Floats) -> pd.DataFrame:
     """Adds what the metric is on the changed texts, and how much of the way there is left, to rows of single heads.
 
     Args:
@@ -137,11 +167,22 @@ def with_kept(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:
         apart: all heads on the changed texts, whose answers are those of the data, compared with the same on the
             original ones. Where the two do not differ significantly, there is no such share, and no verdict: a head can
             lose nothing of what is not shown to be there.
+        low: lower ends of the intervals of the shares, see `share_intervals`.
+        high: upper ends.
     """
     way, shown = table["baseline"] - apart.value, bool(apart.p_value < LEVEL)
-    kept = (table["value"] - apart.value) / way if shown else np.nan
-    table = _with_difference(table, apart).assign(on_changed=apart.value, kept=kept)
+    kept = (table["value"] - apart.value) / (way if shown else np.nan)
+    table = _with_difference(table, apart).assign(on_changed=apart.value, **_shares("kept", kept, low, high))
     return table if shown else without_verdicts(table)
+
+
+def _shares(name: str, shares: pd.Series[float], low: Floats, high: Floats) -> dict[str, Any]:
+    """The columns of a share; heads that were left in have no records, and no intervals."""
+    columns = {name: shares}
+    for end, values in (("low", low), ("high", high)):
+        of_heads = pd.Series(values, shares.index[: len(values)]).reindex(shares.index)
+        columns[f"{name}_{end}"] = of_heads.where(shares.notna())
+    return columns
 
 
 def _with_difference(table: pd.DataFrame, apart: PairedComparison) -> pd.DataFrame:

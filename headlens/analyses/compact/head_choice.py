@@ -58,6 +58,11 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
     Raises:
         OptionError: if it cannot be read, ranks no heads, or names one twice.
     """
+    return list(_harm_by_head(path, where, by))
+
+
+def _harm_by_head(path: Path, where: Sequence[str], by: str | None) -> dict[Head, float]:
+    """The heads of `read_ranking` in order, with the numbers that rank them; of a list their places."""
     path = table_of(path, (*KEY_COLUMNS, by or _DELTA))
     if (rows := table_with(KEY_COLUMNS, path)) is None:
         if where or by is not None:
@@ -65,7 +70,7 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
                 f"{'--where' if where else _RANK_BY}: {path} is a plain list.",
                 "Leave it out; lists are in order.",
             )
-        return list(dict.fromkeys(listed_heads(path)))
+        return {head: float(place) for place, head in enumerate(dict.fromkeys(listed_heads(path)))}
     chosen = matching_rows(path, rows, where)
     column = by or _DELTA
     if column not in (columns := chosen[0][1]):
@@ -74,15 +79,44 @@ def read_ranking(path: Path, where: Sequence[str] = (), by: str | None = None) -
             f"Name one with {_RANK_BY}=COLUMN: {', '.join(name for name in columns if name not in KEY_COLUMNS)}.",
         )
     harm: dict[Head, float] = {}
+    first_rows: dict[Head, Mapping[str, str]] = {}
     for number, row in chosen:
         head = head_of_line(path, number, ".".join(row[key] for key in KEY_COLUMNS))
-        if head in harm:
+        if (first := first_rows.setdefault(head, row)) is not row:
+            apart = next((f"{name}={first[name]}" for name in row if row[name] != first[name]), "mode=zero")
             raise OptionError(
                 f"--from: {path} has several rows for {head}.",
-                "Choose one of each head with --where, such as mode=zero.",
+                f"Choose one of each head with --where, such as {apart}.",
             )
         harm[head] = _number(path, number, row[column]) * (1 if by or _is_loss(path, number, row) else -1)
-    return sorted(harm, key=harm.__getitem__)
+    return {head: harm[head] for head in sorted(harm, key=harm.__getitem__)}
+
+
+def tie_notes(request: CompactRequest, choice: HeadChoice, sites: Sequence[Site]) -> list[str]:
+    """A note where heads stay that the ranking does not tell from heads that go: their order in the model decided.
+
+    Args:
+        request: names the ranking.
+        choice: the heads that go.
+        sites: layers of the model.
+    """
+    if request.remove is None or request.from_file is None:
+        return []
+    harm, gone = _harm_by_head(request.from_file, request.where, request.rank_by), set(choice.heads)
+    parts = [list(harm)]
+    if choice.shape != "uneven":
+        parts = [heads for by_number in groups_of(sites).values() for heads in by_number.values()]
+    tied = set[Head]()
+    for heads in parts:
+        values = {harm[head] for head in gone.intersection(heads)}
+        tied |= {head for head in heads if head not in gone and head in harm and harm[head] in values}
+    if not tied:
+        return []
+    stay = "1 head that stays ranks" if len(tied) == 1 else f"{len(tied)} heads that stay rank"
+    return [
+        f"{stay} exactly as heads that go: of equal ones the first in the model go, which says nothing of layers. More "
+        f"examples, or a finer column ({_RANK_BY}=COLUMN), would tell them apart."
+    ]
 
 
 def run_of(path: Path | None) -> dict[str, Any]:

@@ -21,7 +21,13 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.compact.head_choice import choice_of_list, choice_of_ranking, chosen_heads, run_of
+from headlens.analyses.compact.head_choice import (
+    choice_of_list,
+    choice_of_ranking,
+    chosen_heads,
+    run_of,
+    tie_notes,
+)
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.compact.shape_costs import (
@@ -300,7 +306,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
                 with run.file(file.name) as path:
                     shutil.move(file, path)
         tables = {"compact": table}
-        notes = _notes(request, loaded, small, done, counts)
+        notes = [*tie_notes(request, choice, sites), *_notes(request, loaded, small, done, counts)]
         if text is not None and losses:
             # Of heads that were named only where rescaling is measured beside.
             shapes = shape_losses(text, loaded, choice, run.reporter.status) if choice.others or factors else {}

@@ -17,6 +17,7 @@ from headlens.plots import style
 from headlens.plots.axis_labels import font_family, token_label
 from headlens.plots.cell_drawing import Scale, bar_beside, colour_cells
 from headlens.plots.curves import (
+    VALUES,
     draw_chance,
     draw_intervals,
     draw_level,
@@ -140,9 +141,11 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
             draw_level(axes, gold, "entmax itself")
             for rows_of_task in (gold, rows):
                 draw_same_answers(axes, rows_of_task[place].to_numpy(np.float64), rows_of_task)
-            low, high = axes.get_ylim()
+            known = pd.concat([gold, rows])[list(VALUES)].to_numpy(np.float64)
+            low, high = np.nanmin(known), np.nanmax(known)
             if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
-                axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)
+                bottom = max((low + high - _LEAST_HEIGHT) / 2, -0.05 * _LEAST_HEIGHT if low >= 0 else -np.inf)
+                axes.set_ylim(bottom, bottom + _LEAST_HEIGHT)
             draw_chance(axes, float(next(iter(float_column(gold, "chance")), np.nan)))
     legend_below(figure, drawn)
     style.fit_height(figure, drawn[::across], _PANEL * len(drawn[::across]))

@@ -148,7 +148,7 @@ def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
     if after == before:
         return []
     return [
-        f"{loaded.short_name} was trained with {before} and switched to {after} without retraining: this shows how "
+        f"The attention of {loaded.short_name} is switched from {before} to {after} without training: this shows how "
         "methods compare on such attention, not on that of a model trained with "
         f"it (headlens train --attention {after})."
     ]

@@ -15,7 +15,13 @@ from saved import build
 
 from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.recipe import idle_notes
-from headlens.analyses.ablate.single_heads import ablation_table, with_kept, with_restored, with_zeroed_heads
+from headlens.analyses.ablate.single_heads import (
+    ablation_table,
+    share_intervals,
+    with_kept,
+    with_restored,
+    with_zeroed_heads,
+)
 from headlens.analyses.ablate.sweep import HeadRecords, zeroed_heads
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
@@ -37,7 +43,8 @@ HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)
 KEYS = [f"example {i}" for i in range(40)]
 # Of modes with changed texts.
 WITH_TEXTS = {"on_changed", "kept", "on_original", "restored", "receiver", "texts_delta", "texts_low", "texts_high"}
-WITH_TEXTS |= {"texts_p_value"}
+WITH_TEXTS |= {"texts_p_value", "kept_low", "kept_high", "restored_low", "restored_high"}
+ENDS = np.array([0.1, 0.2]), np.array([0.3, 0.4])  # of intervals of shares
 SCREENED = {"attribution", "confirmed", "subset_effect", "subset_bound"}
 
 
@@ -297,12 +304,14 @@ def test_only_what_changed_texts_take_away_is_restored(
 ) -> None:
     """Shares of a way to a worse metric would look like what a head restores."""
     table = pd.DataFrame({"metric": metric, "baseline": changed, "value": [changed + 0.2, changed - 0.1]})
-    found = with_restored(table, PairedComparison(original, original - changed, -0.1, 0.2, p_value))
+    found = with_restored(table, PairedComparison(original, original - changed, -0.1, 0.2, p_value), *ENDS)
     assert found["on_original"].tolist() == [original] * 2
     assert found[["texts_low", "texts_high"]].to_numpy().tolist() == [[-0.1, 0.2]] * 2
     assert found["texts_p_value"].tolist() == pytest.approx([p_value] * 2, nan_ok=True)
     nothing = restored is None or not p_value < 0.05
     assert found["restored"].isna().all() if nothing else found["restored"].tolist() == pytest.approx(restored)
+    ends = found[["restored_low", "restored_high"]].to_numpy()
+    assert np.isnan(ends).all() if nothing else ends.T.tolist() == [[0.1, 0.2], [0.3, 0.4]]
 
 
 @pytest.mark.parametrize(("p_value", "shown"), [(0.04, True), (0.06, False), (math.nan, False)])
@@ -310,7 +319,25 @@ def test_heads_lose_nothing_of_a_difference_that_is_not_shown(p_value: float, sh
     """Verdicts and shares would be of a margin and a way that may be noise."""
     table = pd.DataFrame({"metric": "loss", "baseline": 2.0, "value": [2.1, 2.0], "verdict": NOT_NEEDED})
     table["n_to_decide"] = 100.0
-    found = with_kept(table, PairedComparison(2.2, 0.2, -0.01, 0.4, p_value))
+    found = with_kept(table, PairedComparison(2.2, 0.2, -0.01, 0.4, p_value), *ENDS)
     assert found["on_changed"].tolist() == [2.2, 2.2]
     assert found["verdict"].notna().tolist() == [shown] * 2
     assert found["kept"].tolist() == pytest.approx([0.5, 1.0] if shown else [math.nan] * 2, nan_ok=True)
+    assert found["kept_low"].notna().tolist() == [shown] * 2
+
+
+def test_intervals_of_shares_are_of_all_three_on_the_same_resampled_examples() -> None:
+    """Against the bootstrap one replicate at a time."""
+    random, n = np.random.default_rng(0), 60
+    labels = random.integers(0, 2, n)
+    start, end, *heads = (
+        classified(np.where(random.random(n) < share, labels, 1 - labels), labels) for share in (0.4, 0.9, 0.5, 0.8)
+    )
+    draws = Draws.of([str(i) for i in range(n)], 300, 1)
+    low, high = share_intervals(SST2, "accuracy", np.stack(heads), (start, end), draws)
+    for place, head in enumerate(heads):
+        shares = []
+        for weights in np.concatenate(list(draws.blocks())):
+            first, last, value = (weights @ (made[:, 0] == made[:, 1]) / n for made in (start, end, head))
+            shares.append((value - first) / (last - first))
+        assert [low[place], high[place]] == pytest.approx(np.quantile(shares, [0.025, 0.975]))

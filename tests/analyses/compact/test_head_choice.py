@@ -17,8 +17,9 @@ from headlens.analyses.compact.head_choice import (
     ranked_on,
     read_ranking,
     shape_problem,
+    tie_notes,
 )
-from headlens.analyses.compact.options import Shape
+from headlens.analyses.compact.options import CompactRequest, Shape
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.files import write_json
@@ -143,10 +144,29 @@ def test_the_sign_of_a_change_is_that_of_the_metric(tmp_path: Path) -> None:
     assert read_ranking(plain) == parse_heads(["decoder.0.1", "decoder.1.0", "decoder.0.0"])
 
 
+@pytest.mark.parametrize(
+    ("n", "shape", "told"),
+    [(1, "uneven", ""), (2, "uneven", ""), (3, "uneven", "1 head that stays ranks"), (2, "even", "2 heads that stay")],
+)
+def test_ties_that_the_order_of_the_model_decides_are_told(tmp_path: Path, n: int, shape: Shape, told: str) -> None:
+    changes = {"0.0": 0.5, "0.1": 0.005, "1.0": 0.005, "1.1": 0.1}
+    changes = changes if shape == "uneven" else dict.fromkeys(changes, 0.1)
+    rows = (f"accuracy,zero,encoder,{name[0]},{name[2]},{change},1" for name, change in changes.items())
+    path = table(tmp_path / "ablation.csv", *rows)
+    sites = [Site("encoder", layer, 2, f"layers.{layer}") for layer in (0, 1)]
+    choice = choice_of_ranking(read_ranking(path), n, shape, sites)
+    request = CompactRequest(model="m", from_file=path, heads=(str(n),))
+    notes = tie_notes(request, choice, sites)
+    assert [note.startswith(told) for note in notes] == [True] * bool(told)
+
+
 def test_tables_that_rank_nothing(tmp_path: Path) -> None:
     twice = table(tmp_path / "twice.csv", "loss,zero,decoder,0,0,1,1", "loss,mean,decoder,0,0,2,1")
-    with pytest.raises(OptionError, match=r"several rows for decoder\.0\.0"):
+    with pytest.raises(OptionError, match=r"several rows for decoder\.0\.0\.\n.* such as mode=zero\."):
         read_ranking(twice)
+    others = table(tmp_path / "others.csv", "loss,mean,decoder,0,0,1,1", "loss,keep-only,decoder,0,0,2,1")
+    with pytest.raises(OptionError, match="such as mode=mean"):
+        read_ranking(others)
     assert read_ranking(twice, ("mode=mean",)) == heads("0.0")
     with pytest.raises(
         OptionError,
