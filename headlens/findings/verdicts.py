@@ -194,7 +194,7 @@ def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> p
 def amount_text(amount: float, metric: str) -> str:
     """How much of a metric: in points, of which 100 are all there is, or of a loss as a number."""
     if metric in NO_UPPER_END:
-        return f"{amount:.3g}"
+        return number_text(amount) if not 0 < amount < 1 else f"{amount:.3g}"
     points = amount if metric in OF_A_HUNDRED else 100 * amount
     text = f"{points:.2g}" if points < 0.995 else f"{points:.1f}".removesuffix(".0")
     return f"{text} {'point' if text == '1' else 'points'}"
