@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,11 +50,15 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
 
     Args:
         heads: a row for each head: model, stack, layer, head, and the quantities.
-        quantities: names of columns; those that are empty are left out.
+        quantities: names of columns; those that are empty, or the same as one before them, are left out.
         seed: of the permutations.
     """
     rows: list[dict[str, Any]] = []
-    for quantity in (name for name in quantities if has_numbers(heads, name)):
+    columns = {name: float_column(heads, name) for name in quantities if has_numbers(heads, name)}
+    for quantity, column in columns.items():
+        before = takewhile(quantity.__ne__, columns)
+        if any(np.array_equal(column, columns[name], equal_nan=True) for name in before):
+            continue
         correlations: dict[str, list[tuple[str, GridStatistic]]] = {}
         for part in by_model_and_stack(heads):
             grid = np.asarray(scatter_grid(part.rows, float_column(part.rows, quantity)), np.float64)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.errors import OptionError, counted
-from headlens.pages.formatting import DELTA, compared_texts, value_text
+from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column

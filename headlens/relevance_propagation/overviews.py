@@ -119,7 +119,8 @@ def largest_record(row: Mapping[Any, Any]) -> dict[str, Any]:
     low, high = (float(row.get(name, np.nan)) for name in _RAW[1:])
     interval = interval_cell((low, float(row["raw"]), high, 0.0)) if np.isfinite([low, high]).all() else ""
     shown = {"head": head_name(row), "raw": number_cell(row["raw"]), "95 % CI": interval}
-    shown |= {"magnitude of its stack": f"{row['share']:.1%}", "share of its layer": number_cell(row["relevance"])}
+    share = value_text(row["relevance"], *(float(row.get(name, np.nan)) for name in _BOUNDS))
+    shown |= {"magnitude of its stack": f"{row['share']:.1%}", "share of its layer": share}
     return shown | {"its layer": row["its_layer"]}
 
 
@@ -136,8 +137,8 @@ def largest_heads_table(runs: Sequence[RecordedRun]) -> PageTable:
         "The heads of every model and stack that contribute most to the output, whatever their layer "
         f"({shown_of(MOST, len(records))}): `raw` in units of the output, negative against it, and its magnitude as a "
         "share of the summed magnitudes of the heads "
-        "of its stack. The sign of `share of its layer` differs from that of `raw` where the layer works against the "
-        "target, and may do so elsewhere, as a share is a mean of ratios."
+        "of its stack. `share of its layer` is a mean over examples of ratios, in another order perhaps; its sign "
+        "differs from that of `raw` where the layer works against the target, and may do so elsewhere."
     )
     return page_table("Largest contributions across layers", records, about)
 

@@ -149,7 +149,8 @@ def test_relations_and_two_models_on_the_screen(headlens: Headlens, tiny_bert: P
             if "query" in name or "key" in name:
                 parameter.mul_(30)
     model.save_pretrained(other)
-    words = ("--limit", 8, "--relations", "nsubj,det", "--thresholds", "min-instances=1,min-sentences=1,min-tokens=1,broad=0.1")
+    thresholds = "min-instances=1,min-sentences=1,min-tokens=1,broad=0.1"
+    words = ("--limit", 8, "--relations", "nsubj,det", "--thresholds", thresholds)
     done = headlens("classify", other, tiny_bert, *words, "--out", "run", "--similarity", "off")
     assert done.code == 0, done.err
     for title in (

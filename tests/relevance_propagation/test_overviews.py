@@ -202,7 +202,7 @@ def test_heads_stand_in_the_order_of_their_size_across_layers() -> None:
     assert column(table, "head") == heads
     assert column(table, "raw") == ["-5.000", "3.000", "1.500", "0.500"]
     assert column(table, "magnitude of its stack") == ["50.0%", "30.0%", "15.0%", "5.0%"]
-    assert column(table, "share of its layer")[3] == "0.900"
+    assert column(table, "share of its layer")[3] == "0.900 [0.800, 1.000]"
     assert "95 % CI" not in {own.name for own in table.columns}  # runs of before have none
     bounded = {"relevance": tables["relevance"].assign(raw_low=-6.0, raw_high=4.0)}
     assert column(largest_heads_table([run(bounded)]), "95 % CI") == ["-6.000 to 4.000"] * 4

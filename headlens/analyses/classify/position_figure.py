@@ -167,7 +167,9 @@ def _profile(
 def relation_offset_figures(
     offsets: pd.DataFrame, syntax: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
 ) -> Iterator[tuple[str, Figure | None]]:
-    """Draws the relations of every stack, by its first model: other models read the same trees.
+    """Draws the relations of every stack with the best heads of one model: others read the same trees.
+
+    That is the first model whose heads do not attend evenly, or the first one of all.
 
     Args:
         offsets: rows of `relation_offsets.csv`, of one model or several.
@@ -177,12 +179,17 @@ def relation_offset_figures(
     Yields:
         Name of the figure, with the stack where there are several, and the figure; None where there is no relation.
     """
-    parts = {part.stack: part for part in reversed(head_grid.by_model_and_stack(offsets))}
-    for stack, part in reversed(parts.items()):
+    models: dict[str, list[head_grid.StackRows]] = {}
+    for part in head_grid.by_model_and_stack(offsets):
+        models.setdefault(part.stack, []).append(part)
+    for stack, parts in models.items():
+        part = next((part for part in parts if (part.model, stack) not in even), parts[0])
         scored = syntax[(syntax["model"] == part.model) & (syntax["stack"] == stack)] if len(syntax) else syntax
         note = even_note([key for key in even if key == (part.model, stack)]).strip()
+        if len(parts) > 1:
+            note = f"{note or part.name}; of {len(parts)} models, the heads of one are shown"
         yield (
-            "relation_offsets" if len(parts) == 1 else f"relation_offsets_{stack}",
+            "relation_offsets" if len(models) == 1 else f"relation_offsets_{stack}",
             relation_offsets(part, scored, note),
         )
 

@@ -85,8 +85,10 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     about = _measured(tables.get("pareto", tables.get("heads", pd.DataFrame())))
     if "pareto" in tables:
         points, examples = tables["pareto"], examples_text(tables.get("metrics", tables["pareto"]))
+        few = "areas" in tables and not has_numbers(tables["areas"].query("quality == 'recall'"), "ci_low")
         for number, (stack, rows) in enumerate(points[points["head"].isna()].groupby("stack", sort=False)):
-            yield f"pareto_{stack}" if number else "pareto", pareto_curves(rows, str(stack), examples)
+            name = f"pareto_{stack}" if number else "pareto"
+            yield name, pareto_curves(rows, str(stack), examples, few=few)
     if "heads" in tables:
         yield "heads", sparse_heads(tables["heads"], about)
         if "clusters" in tables:
@@ -102,13 +104,14 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
         yield ALPHAS, alpha_histograms(tables[ALPHAS])
 
 
-def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figure | None:
+def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "", *, few: bool = False) -> Figure | None:
     """Recall over sparsity, the best points of each method; beside it, where it was tried, the metric of a task.
 
     Args:
         points: rows of `pareto.csv` over all heads of a stack, or of all stacks.
         stack: which stack that is, or `all`.
         examples: of how many the task is, see `examples_text`.
+        few: whether recall is that of too few sentences for intervals, which is told.
 
     Returns:
         The figure, or None without points.
@@ -118,6 +121,7 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "") -> Figur
     if curves.empty:
         return None
     where = "all heads" if stack in {"all", "encoder"} else f"heads of the {stack} stack"
+    where += ", too few sentences for intervals" * few
     panels = [("recall", "sparsity", "recall", where, curves)]
     if len(tried):
         metric, task = str(tried["metric"].iloc[0]), str(tried["task"].iloc[0])
@@ -219,7 +223,8 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame, about: str = "
     shares = shares[clusters.groupby(of)["count"].sum().reindex(shares.index) >= _FEWEST_TOKENS]
     panels = []
     for row in known.to_dict("records"):
-        told = f"clusters explain {100 * row['information']:.0f} % of the entropy of parts of speech"
+        both = "clusters of both sides explain"
+        told = f"{both} {100 * row['information']:.0f} % of the entropy of parts of speech"
         for side, title in {"query": f"{head_name(row)}: queries ({told})", "key": "keys"}.items():
             key = (row["model"], *(row[name] for name in KEY_COLUMNS), side)
             rows = pd.MultiIndex.from_tuples([(*key, cluster) for cluster in numbers])

@@ -116,6 +116,17 @@ def test_the_most_frequent_relations_alone_and_the_first_model() -> None:
     assert titles == [f"r{number} (n = {number + 1})" for number in range(MOST + 4, 4, -1)]
 
 
+@pytest.mark.parametrize(("even", "shown"), [((), "demo, encoder"), ((("demo", "encoder"),), "second, encoder")])
+def test_of_several_models_the_first_that_does_not_attend_evenly_is_drawn_and_named(
+    even: tuple[tuple[str, str], ...], shown: str
+) -> None:
+    table = pd.concat([offsets({"nsubj": {"1": 5}}), offsets({"nsubj": {"1": 5}}, "second")])
+    ((_, figure),) = relation_offset_figures(table, NOTHING, even)
+    assert figure is not None
+    title = " ".join(figure.get_suptitle().split())
+    assert f"{shown}; of 2 models, the heads of one are shown" in title
+
+
 def test_every_stack_has_a_figure() -> None:
     table = pd.concat([offsets({"nsubj": {"1": 5}}, stack=stack) for stack in ("decoder", "encoder")])
     found = dict(relation_offset_figures(table, NOTHING))
