@@ -217,7 +217,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
         return None
     models = [str(name) for name in pruning["model"].unique()]
-    titles = [unpruned_title(name, pruning) for name in models]
+    titles = [panel_title(name, pruning) for name in models]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     verdicts = curves.verdicts_text(pruning[~pruning["strategy"].isin((NONE, *RANDOM_SETS))])
     title = f"Pruning: {metric} on {task} by number of heads pruned\n({curves.intervals_text(pruning)}{verdicts})"
@@ -244,7 +244,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def unpruned_title(name: str, pruning: pd.DataFrame) -> str:
+def panel_title(name: str, pruning: pd.DataFrame) -> str:
     """Returns a model, and below it whether with all its heads it gives nearly one answer alone, or guesses.
 
     Args:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.ablate.figures import unpruned_title
+from headlens.analyses.ablate.figures import panel_title
 from headlens.analyses.ablate.rankings import say_nothing
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.plots import style
@@ -61,7 +61,7 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
     parts = {name: named(rows) for name, rows in scaled.items()}
     titles = dict(zip(parts, parts, strict=True))
     if pruning is not None:
-        titles = {name: unpruned_title(name, pruning) for name in parts}
+        titles = {name: panel_title(name, pruning) for name in parts}
         silent = {str(name) for name, rows in pruning.groupby("model") if say_nothing(rows)}
         for name in silent & parts.keys():
             parts[name][-1][:] = False
