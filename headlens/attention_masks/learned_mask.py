@@ -263,8 +263,12 @@ class LearnedAttentionMask(LearnedEdit, CallNormalizer):
         """What a training's log says of the mask: its sparsity, how sure it is, and the temperature of its noise.
 
         `sparsity` is the share of all n x n positions of all heads that are masked in the end, in the layers that are;
-        `undecided` the share of numbers with a P between 0.1 and 0.9, of which draws still go both ways.
+        `undecided` the share of numbers with a P between 0.1 and 0.9, of which draws still go both ways. Of adaptive
+        spans, the span of every head by the number of its row and its own.
         """
+        if isinstance(self.law, AdaptiveSpan):
+            spans: list[list[float]] = self.law.spans(self.alpha)[..., 0].tolist()
+            return {f"span {row} {head}": span for row, own in enumerate(spans) for head, span in enumerate(own)}
         open_share = self.law.probabilities(self.alpha)
         undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
         kept = self.kept() if self.layers is None else self.kept()[list(self.layers)]

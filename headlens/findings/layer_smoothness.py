@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import combinations, takewhile
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from rich.table import Table
 
@@ -54,11 +55,12 @@ def smoothness_table(heads: pd.DataFrame, quantities: Sequence[str], seed: int) 
         seed: of the permutations.
     """
     rows: list[dict[str, Any]] = []
-    columns = {name: float_column(heads, name) for name in quantities if has_numbers(heads, name)}
-    for quantity, column in columns.items():
-        before = takewhile(quantity.__ne__, columns)
-        if any(np.array_equal(column, columns[name], equal_nan=True) for name in before):
-            continue
+    columns: dict[str, npt.NDArray[np.float64]] = {}
+    for name in quantities:
+        column = float_column(heads, name)
+        if has_numbers(heads, name) and not any(np.array_equal(column, c, equal_nan=True) for c in columns.values()):
+            columns[name] = column
+    for quantity in columns:
         correlations: dict[str, list[tuple[str, GridStatistic]]] = {}
         for part in by_model_and_stack(heads):
             grid = np.asarray(scatter_grid(part.rows, float_column(part.rows, quantity)), np.float64)

@@ -115,6 +115,7 @@ SPANS = TableSchema(
         *(shared.MODEL, shared.STACK.but(words=()), shared.LAYER, shared.HEAD, _PATTERN, _LAYERS, _DIAGONAL, _SEED),
         number("span", "Distance up to which weights are unchanged.", _TOKENS),
         number("reach", "Largest distance at which a key still has weight.", _TOKENS),
+        number("change", "How much the span changed over the last third of the updates.", _TOKENS, optional=True),
     ),
     ("model", "pattern", "layers", "diagonal", "seed", "layer", "head"),
 )

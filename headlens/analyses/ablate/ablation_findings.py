@@ -13,6 +13,7 @@ from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, n
 from headlens.analyses.ablate.missed_heads import largest_bound
 from headlens.analyses.ablate.overviews import Row, most_damage, most_restored, restored_text, without, worsening
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
+from headlens.analyses.ablate.rankings import sets_have_no_verdicts
 from headlens.analyses.ablate.worth_over_training import worth_sentences
 from headlens.errors import counted
 from headlens.findings.verdicts import (
@@ -232,7 +233,7 @@ def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
     for model, rows in pruning.groupby("model", sort=False):
         sets = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS]) & (rows["n_pruned"] > 0)]
         chosen = known_verdicts(sets)
-        if len(sets) and has_no_verdicts(sets) and str(model) not in silent:
+        if sets_have_no_verdicts(rows) and str(model) not in silent:
             answers = answer_shares(rows)[0] if "answer_share" in rows else 1.0  # of the whole model, the first row
             sentences.append(f"{model}: {_no_verdict(sets, answers, 'evaluation examples', 'pruned heads')}")
         if len(chosen):

@@ -12,6 +12,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.options import STRATEGIES
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS
+from headlens.analyses.ablate.rankings import sets_have_no_verdicts
 from headlens.findings.verdicts import has_no_verdicts
 from headlens.plots import curves, style
 from headlens.plots.axis_labels import token_label
@@ -252,8 +253,8 @@ def panel_title(name: str, pruning: pd.DataFrame) -> str:
         pruning: rows of `pruning.csv`, of it and perhaps others.
     """
     rows = pruning[pruning["model"].astype(str) == name]
-    sets, share = rows[~rows["strategy"].isin([NONE, *RANDOM_SETS])], answer_shares(rows[rows["strategy"] == NONE])
-    guesses = len(sets) > 0 and has_no_verdicts(sets) and not set(rows["task"]) & set(WRITTEN)
+    share = answer_shares(rows[rows["strategy"] == NONE])
+    guesses = sets_have_no_verdicts(rows) and not set(rows["task"]) & set(WRITTEN)
     return curves.unpruned_title(name, next(iter(share), math.nan), guesses=guesses)
 
 

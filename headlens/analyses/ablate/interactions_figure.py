@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.figures import panel_title
-from headlens.analyses.ablate.rankings import say_nothing
+from headlens.analyses.ablate.rankings import sets_have_no_verdicts
 from headlens.heads import KEY_COLUMNS, STACKS
 from headlens.plots import style
 from headlens.plots.cell_drawing import Ends, Scale, bar_beside, colour_cells, mark_cells, write
@@ -26,12 +26,12 @@ _TITLE = "Shapley interactions of pairs of heads"
 _DOT = "Dot: p < 0.05 after Holm's correction for all pairs of the model."
 
 
-def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = None) -> Figure | None:
+def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame) -> Figure | None:
     """Draws the interaction of every pair in colours around 0, with a dot where it is significant; a panel per model.
 
     Args:
         interactions: rows of `interactions.csv`, of one model or several.
-        pruning: rows of `pruning.csv` of the same run: models that say nothing of heads are titled so, without dots.
+        pruning: rows of `pruning.csv` of the same run: models without verdicts are titled so, and have no dots.
 
     Returns:
         The figure, or None without numbers.
@@ -59,11 +59,8 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
     places = max(0, 1 - math.floor(math.log10(end)))
     scaled = {name: rows.assign(interaction=rows["interaction"] * 10.0**power) for name, rows in models.items()}
     parts = {name: named(rows) for name, rows in scaled.items()}
-    titles = dict(zip(parts, parts, strict=True))
-    if pruning is not None:
-        titles = {name: panel_title(name, pruning) for name in parts}
-        silent = {str(name) for name, rows in pruning.groupby("model") if say_nothing(rows)}
-        for name in silent & parts.keys():
+    for name, rows in pruning.groupby(pruning["model"].astype(str)):
+        if name in parts and sets_have_no_verdicts(rows):
             parts[name][-1][:] = False
     sizes = [len(names) for names, _, _ in parts.values()]
     side = min(_CELL, (style.page_width() - _BESIDE) / max(sizes))
@@ -78,7 +75,7 @@ def interactions_map(interactions: pd.DataFrame, pruning: pd.DataFrame | None = 
         mark_cells(axes, np.isnan(matrix), facecolor="white", edgecolor=style.MISSING, hatch="////", linewidth=0)
         axes.set_aspect("equal", anchor="W")
         style.dress(axes, "", "")
-        style.heading(axes, titles[name], width - _BESIDE)
+        style.heading(axes, panel_title(name, pruning), width - _BESIDE)
         for ticks, turned in ((axes.set_xticks, 90), (axes.set_yticks, 0)):
             ticks(np.arange(len(names)) + 0.5, names, rotation=turned)
         axes.tick_params(labelsize=style.TICK_SIZE - 1)

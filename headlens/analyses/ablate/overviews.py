@@ -26,12 +26,11 @@ from headlens.heads import STACKS
 from headlens.pages.formatting import by_sign, shown_of, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table, picture_ends
-from headlens.plots.curves import NO_SKILL
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import LEVEL, NEEDED
 from headlens.tables.shared_columns import VERDICTS
-from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER, WRITTEN
+from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
 LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is significant)"
@@ -367,10 +366,10 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
                 "to first order; of heads that were not ablated, too. "
             )
             key, title = f"{key} attribution", f"{task}: attribution"
-            silent = [name for name, own in rows.groupby("model") if task not in WRITTEN and has_no_verdicts(own)]
-            looks: dict[str, Any] = {"diverging": True, "worse": True, "sure": "sure"}
-            looks["pale"] = f"the model is {NO_SKILL}" if len(silent) > 0 else ""
+            silent = [name for name, own in rows.groupby("model") if has_no_verdicts(own)]
             rows = rows.assign(sure=np.where(rows["model"].isin(silent), 0.0, np.nan))
+            looks: dict[str, Any] = {"diverging": True, "worse": True, "sure": "sure"}
+            looks["pale"] = "the model gives one answer to everything, or is not shown to be better than guessing"
             series.append(HeadSeries(key, title, f"{about}Red is worse.", rows, "attribution", **looks))
     return HeadFacts(series)
 

@@ -141,7 +141,7 @@ class PruningExperiment:
 
     def notes(self, tables: Mapping[str, pd.DataFrame]) -> list[str]:
         """What the reader should know about how heads were chosen, and about the rows of the tables of `outcome`."""
-        sets, silent = tables["pruning"].query("n_pruned > 0"), rankings.say_nothing(tables["pruning"])
+        sets, silent = tables["pruning"].query("n_pruned > 0"), rankings.sets_have_no_verdicts(tables["pruning"])
         areas = tables["pruning_areas"].iloc[: 0 if silent else None]
         compared = rankings.comparison_notes(areas, tables.get("rankings")) + rankings.control_notes(areas, sets)
         compared += rankings.interaction_notes(tables.get("interactions"), silent=silent)

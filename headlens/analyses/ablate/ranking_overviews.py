@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.overviews import Row, control_names
-from headlens.analyses.ablate.rankings import CONTROL_COLUMNS, say_nothing
+from headlens.analyses.ablate.rankings import CONTROL_COLUMNS, sets_have_no_verdicts
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import number_text
@@ -73,8 +73,7 @@ def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
     """How pairs of the heads with the largest Shapley values interact, the strongest first."""
     records = []
     for run, table in tables_of(runs, "interactions"):
-        pruning = run.tables.get("pruning")
-        silent = set() if pruning is None else {m for m, rows in pruning.groupby("model") if say_nothing(rows)}
+        silent = {model for model, rows in run.tables["pruning"].groupby("model") if sets_have_no_verdicts(rows)}
         order = table["interaction"].abs().sort_values(ascending=False, kind="stable").index
         for row in table.loc[order].to_dict("records"):
             heads = {
@@ -88,8 +87,8 @@ def interacting_pairs(runs: Sequence[RecordedRun]) -> PageTable:
     about = (
         "Shapley interaction index of pairs of heads for minus the loss of an example (a sum where it predicts several "
         "tokens), on the examples that heads are chosen on: below 0, each stands in for the other; above 0, each "
-        "needs the other. P-values are corrected for the pairs of the model (Holm); of one that is not shown to be "
-        "better than guessing they tell nothing of its heads."
+        "needs the other. P-values are corrected for the pairs of the model (Holm); where it has no verdicts "
+        "they tell nothing of its heads."
     )
     return page_table("Which heads stand in for each other, or need each other?", records, about)
 

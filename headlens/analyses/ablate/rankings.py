@@ -125,13 +125,13 @@ def interactions_table(
     return table.assign(p_holm=holm(float_column(table, "p_value")))[INTERACTIONS.names[1:]]
 
 
-def say_nothing(pruning: pd.DataFrame) -> bool:
-    """Whether what is left of a model tells nothing of heads, as it is not shown to do better than guesses with all.
+def sets_have_no_verdicts(pruning: pd.DataFrame) -> bool:
+    """Whether nothing is known of any set of heads, as the model gives one answer, or is not shown to beat guesses.
 
     Args:
-        pruning: rows of pruning.csv of one model.
+        pruning: rows of `pruning.csv` of one model.
     """
-    sets = pruning[pruning["n_pruned"] > 0]
+    sets = pruning[(pruning["n_pruned"] > 0) & ~pruning["strategy"].isin(RANDOM_SETS)]
     return len(sets) > 0 and has_no_verdicts(sets)
 
 
@@ -140,7 +140,7 @@ def interaction_notes(interactions: pd.DataFrame | None, *, silent: bool = False
 
     Args:
         interactions: rows of interactions.csv of one model; None where there are none.
-        silent: whether the model tells nothing of its heads, see `say_nothing`.
+        silent: whether the model has no verdicts, which was told.
     """
     if interactions is None or interactions.empty:
         return []
@@ -153,7 +153,7 @@ def interaction_notes(interactions: pd.DataFrame | None, *, silent: bool = False
         f"{len(sure) or 'none'} {'is' if len(sure) < 2 else 'are'} significant after Holm's correction"
     )
     if silent:
-        return [f"{text}, but of a model that is not shown to be better than guessing that tells nothing of its heads."]
+        return [f"{text}, which tells nothing of heads where the model has no verdicts."]
     ends = []
     for row, meaning in (
         (sure[sure["interaction"] < 0].nsmallest(1, "interaction"), "each stands in for the other"),

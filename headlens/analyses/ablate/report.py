@@ -48,7 +48,7 @@ def ablation_figures(tables: Mapping[str, pd.DataFrame], models: Sequence[Mappin
     if "pruning" in tables:
         yield "pruning", pruning_curve(tables["pruning"])
     if "interactions" in tables:
-        yield "interactions", interactions_map(tables["interactions"], tables.get("pruning"))
+        yield "interactions", interactions_map(tables["interactions"], tables["pruning"])
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

@@ -257,7 +257,7 @@ def circuit_series(tables: Mapping[str, pd.DataFrame]) -> list[HeadSeries]:
             high=1.0,
             sure="sure",
             pale=_LIKE_RANDOM,
-            beside={"95 % of heads with random weights: from 0 to": f"{name}_random"},
+            beside={"size that 95 % of heads with random weights do not exceed": f"{name}_random"},
         )
         for name in ("copying", "matching")
         if has_numbers(rows, name)

@@ -115,7 +115,7 @@ def tie_notes(request: CompactRequest, choice: HeadChoice, sites: Sequence[Site]
     stay = "1 head that stays ranks" if len(tied) == 1 else f"{len(tied)} heads that stay rank"
     return [
         f"{stay} exactly as heads that go: of equal ones the first in the model go, which says nothing of layers. More "
-        f"examples, or a finer column ({_RANK_BY}=COLUMN), would tell them apart."
+        f"examples, or a finer column ({_RANK_BY}=COLUMN), may tell them apart."
     ]
 
 

@@ -248,11 +248,12 @@ def learned_spans(spans: pd.DataFrame) -> Figure | None:
     trainings = labelled.groupby(["name", "model", "seed"])["span"]
     alike = (trainings.max() - trainings.min() < 1) & (trainings.size() > 1)
     shown = "" if not alike.any() else "all" if alike.all() else f"{alike.sum()} of {len(alike)}"
-    note = f"\n({shown} trainings: spans differ by less than a token, and tell nothing of single heads)"
-    note = note if shown else ""
-    share = unsettled_spans(spans)
-    note += f"\n({share:.0%} of the spans have not settled)" if share > UNSETTLED else ""
-    return paired_maps(table, words, [scale], f"Learned attention spans{note}")
+    title = "Learned attention spans"
+    if shown:
+        title += f"\n({shown} trainings: spans differ by less than a token, and tell nothing of single heads)"
+    if (share := unsettled_spans(spans)) > UNSETTLED:
+        title += f"\n({share:.0%} have not settled)"
+    return paired_maps(table, words, [scale], title)
 
 
 def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:

@@ -30,8 +30,8 @@ _REGRESSED = [*BLOCK, "layers"]
 # Statistics of the draws from one distribution.
 SPREAD = ("draws", "mean", "standard deviation", "lowest to highest", "different")
 UNSETTLED = 0.1  # share of degrees or spans from which on that is told
-_TRAINING = ("model", "pattern", "layers", "diagonal", "seed")
-_DEGREE = (*_TRAINING, "layer", "head", "kind")
+_STILL = 0.5  # tokens
+_DEGREE = ("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "kind")
 _LEARNED_KEYS = [*BLOCK, "pattern", "layers", "diagonal", "seed"]
 
 
@@ -137,21 +137,12 @@ def unsettled(degrees: pd.DataFrame) -> float:
 
 
 def unsettled_spans(spans: pd.DataFrame) -> float:
-    """The share of spans that have not settled.
-
-    Of one training, those of several heads that are alike (to a token) and the shortest without being 0: the penalty
-    alone moves them, at the pace of the updates, whatever its weight. Spans that a model needs differ.
+    """The share of spans that still changed by more than half a token over the last third of the updates.
 
     Args:
-        spans: rows of `spans.csv`, or of one training.
+        spans: rows of `spans.csv`, or of one training; of older versions, which did not measure it, none.
     """
-    keys = [name for name in _TRAINING if name in spans]
-    falling = 0
-    for _, rows in spans.groupby(keys, dropna=False) if keys else [("", spans)]:
-        shortest = rows["span"].min()
-        alike = int((rows["span"] < shortest + 1).sum())
-        falling += alike * (alike > 1 and shortest >= 1)
-    return falling / len(spans)
+    return float((np.abs(float_column(spans, "change")) > _STILL).mean())
 
 
 def draw_summary(draws: pd.DataFrame, masks: pd.DataFrame) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor
 from headlens.attention_masks.learned_mask import LearnedAttentionMask
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
 from headlens.tables.mask_tables import DEGREES
+
+_BEFORE = 2 / 3  # of the updates; learning rates that fall to 0 let anything settle at the very end
 
 
 def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
@@ -37,10 +40,19 @@ def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
     ]
 
 
-def span_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
-    """The span z of every head, in tokens, and its reach: the largest distance at which a key still has weight."""
+def span_rows(mask: LearnedAttentionMask, log: pd.DataFrame) -> list[dict[str, Any]]:
+    """The span z of every head, in tokens, its reach, and how much it changed over the last third of the updates.
+
+    The reach is the largest distance at which a key still has weight.
+
+    Args:
+        mask: as it was learned.
+        log: of the training, with the spans of the heads at some of its updates.
+    """
     assert isinstance(mask.law, AdaptiveSpan)
     alpha = mask.alpha.detach().cpu()
+    earlier = log[log["step"] <= _BEFORE * log["step"].max()]
+    before = earlier.iloc[-1].to_dict() if len(earlier) else {}
     spans, reaches = mask.law.spans(alpha)[..., 0], mask.law.kept(alpha).sum(dim=-1) - 1
     return [
         {
@@ -48,6 +60,7 @@ def span_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
             "head": head,
             "span": float(spans[row, head]),
             "reach": int(reaches[row, head]),
+            "change": float(spans[row, head]) - before.get(f"span {row} {head}", math.nan),
         }
         for row, head in _masked_heads(mask)
     ]

@@ -210,6 +210,13 @@ def test_pairs_are_tested_and_corrected() -> None:
     assert single[["se", "p_value", "p_holm"]].isna().all(axis=None)
 
 
+def pruned(verdict: str | None) -> pd.DataFrame:
+    """Two sets of heads of a model with verdicts, or of one that gives the same answer to everything."""
+    rows = [("none", 0, None), ("shapley", 1, verdict), ("shapley", 2, verdict), ("random", 2, None)]
+    frame = pd.DataFrame(rows, columns=["strategy", "n_pruned", "verdict"])
+    return frame.assign(model="m", task="sst2", answer_share=0.6 if verdict else 1.0)
+
+
 def test_what_is_told_of_pairs() -> None:
     assert interaction_notes(table()) == [
         "Shapley interactions of 3 pairs of the 3 heads with the largest Shapley values, for the loss of an example (a "
@@ -220,7 +227,12 @@ def test_what_is_told_of_pairs() -> None:
     (none,) = interaction_notes(table(9))
     assert none.endswith("(a sum where it predicts several tokens): none is significant after Holm's correction.")
     assert interaction_notes(None) == []
-    run = RecordedRun(Path("run"), "run", {"command": "ablate", "status": "finished"}, {"interactions": table()})
+    run = RecordedRun(
+        Path("run"),
+        "run",
+        {"command": "ablate", "status": "finished"},
+        {"interactions": table(), "pruning": pruned("needed")},
+    )
     shown = interacting_pairs([run])
     names = [column.name for column in shown.columns]
     cells = [dict(zip(names, (cell.text for cell in row), strict=True)) for row in shown.rows]
@@ -237,7 +249,9 @@ def test_the_map_is_symmetric_with_dots_where_pairs_are_significant() -> None:
     expected = [[np.nan, -0.2, 0.05], [-0.2, np.nan, 0.3], [0.05, 0.3, np.nan]]
     np.testing.assert_array_equal(matrix, expected)
     assert sure.tolist() == [[False, True, False], [True, False, True], [False, True, False]]
-    figure = interactions_map(pd.concat([rows, rows.assign(model="other", interaction=-rows["interaction"])]))
+    both = pd.concat([rows, rows.assign(model="other", interaction=-rows["interaction"])])
+    sets = pd.concat([pruned(verdict="needed"), pruned(verdict="needed").assign(model="other")])
+    figure = interactions_map(both, sets)
     assert figure is not None
     panels = [axes for axes in figure.axes if axes.get_title(loc="left")]
     assert [axes.get_title(loc="left") for axes in panels] == ["m", "other"]
@@ -246,16 +260,13 @@ def test_the_map_is_symmetric_with_dots_where_pairs_are_significant() -> None:
         assert {(int(y), int(x)) for x, y in dots.get_offsets()} == {(0, 1), (1, 0), (1, 2), (2, 1)}
         words = [text.get_text() for text in axes.texts if text.get_text()]
         assert sorted(words) == sorted(["−.20", ".05", ".30"] * 2 if sign > 0 else [".20", "−.05", "−.30"] * 2)
-    assert interactions_map(rows.assign(interaction=np.nan)) is None
+    assert interactions_map(rows.assign(interaction=np.nan), sets) is None
 
 
 def test_small_numbers_are_in_powers_of_ten_and_a_model_that_guesses_has_no_dots() -> None:
     rows = table().assign(interaction=[-1.32e-7, 0.4e-7, 0.06e-7], se=2e-8)
-    sets = {"model": "m", "task": "sst2", "strategy": "shapley", "n_pruned": [1, 2]}
-    pruning = pd.DataFrame({**sets, "answer_share": np.nan, "verdict": np.nan})
-    whole = {"model": "m", "task": "sst2", "strategy": "none", "n_pruned": 0, "answer_share": 1.0, "verdict": np.nan}
-    pruning = pd.concat([pd.DataFrame([whole]), pruning], ignore_index=True)
-    figure, silent = interactions_map(rows), interactions_map(rows, pruning)
+    guesses = pruned(verdict=None)
+    figure, silent = (interactions_map(rows, sets) for sets in (pruned(verdict="needed"), guesses))
     assert figure is not None
     assert silent is not None
     for drawn, dots, title in ((figure, True, "m"), (silent, False, "m\nunpruned: the same answer to all examples")):
@@ -266,7 +277,7 @@ def test_small_numbers_are_in_powers_of_ten_and_a_model_that_guesses_has_no_dots
         assert "in units of 10⁻⁶" in drawn.texts[0].get_text().replace("\n", " ")
     (note,) = interaction_notes(rows, silent=True)
     assert "stands in" not in note
-    run = RecordedRun(Path("run"), "run", {"command": "ablate"}, {"interactions": rows, "pruning": pruning})
+    run = RecordedRun(Path("run"), "run", {"command": "ablate"}, {"interactions": rows, "pruning": guesses})
     shown = interacting_pairs([run])
     assert "interaction" in [column.name for column in shown.columns]
     assert "significant" not in [column.name for column in shown.columns]

@@ -245,7 +245,7 @@ def test_cards_have_the_attribution_of_all_heads() -> None:
     guesses = RecordedRun(Path("run"), "run", run.record, {"ablation": rows_of().assign(verdict=None)})
     _, attribution = ablation_heads(guesses).series
     assert (attribution.rows["sure"] == 0).all()
-    assert attribution.pale == "the model is not shown to be better than guessing"
+    assert "not shown to be better than guessing" in attribution.pale
 
 
 def test_heads_that_were_not_ablated_are_hatched() -> None:

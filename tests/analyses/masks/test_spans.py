@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import zoo
@@ -38,7 +41,12 @@ def test_ramps_are_measured_and_zeros_are_exact() -> None:
     with under(model, case, {}, SettledMask.kept(mask)), spanned(case, training_set, learned):
         found = weights()
     torch.testing.assert_close(weights(), plain)
-    rows = {row["head"]: row for row in span_rows(mask) if row["layer"] == 0}
+    log = pd.DataFrame([{"step": 10, "span 0 1": 6.0}, {"step": 20, "span 0 1": 5.0}, {"step": 24, "span 0 1": 4.0}])
+    rows = {row["head"]: row for row in span_rows(mask, log) if row["layer"] == 0}
+    # since update 10, the last one that is logged in the first two thirds of 24
+    assert [row["change"] for row in rows.values()][:2] == [pytest.approx(math.nan, nan_ok=True), rows[1]["span"] - 6]
+    assert np.isnan(span_rows(mask, log[:1])[1]["change"]), "one row is no change"
+    assert mask.log_columns()["span 0 1"] == rows[1]["span"]
     zeros = partly = 0
     for sentence, n in enumerate(real.sum(1).tolist()):
         for head, row in rows.items():
