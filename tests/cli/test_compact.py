@@ -18,7 +18,7 @@ from tiers import rest_slow
 from transformers import BertModel, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.compact import recipe as run_compact
-from headlens.analyses.compact.recipe import Difference
+from headlens.analyses.compact.model_comparison import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head

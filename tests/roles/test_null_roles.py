@@ -12,8 +12,9 @@ import pytest
 from headlens.analyses.classify.findings import classify_findings
 from headlens.heads import Head, HeadTable
 from headlens.roles.even_attention import even_sentence, is_even, uniform_heads
+from headlens.roles.role_agreement import agreement_notes, role_agreement
 from headlens.roles.role_options import Thresholds
-from headlens.roles.role_rules import agreement_notes, label, mark_syntactic, null_notes, role_agreement, role_scores
+from headlens.roles.role_rules import label, mark_syntactic, null_notes, role_scores
 from headlens.roles.syntax_verdicts import explained_verdicts, verdicts
 
 

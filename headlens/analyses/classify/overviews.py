@@ -23,7 +23,7 @@ from headlens.pages.head_cards import REMOVED
 from headlens.pages.page_tables import Cell, Interval, PageTable, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
-from headlens.roles import even_attention, role_rules
+from headlens.roles import even_attention, role_agreement, role_rules
 from headlens.roles.syntax_verdicts import verdicts
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
@@ -119,7 +119,7 @@ def roles_agree(runs: Sequence[RecordedRun]) -> PageTable:
     heads = _labelled(compared, "heads", "role")
     if len(heads):
         heads["role"] = heads["role"].fillna("")  # a file has nothing where there is no role
-    agreement = role_rules.role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
+    agreement = role_agreement.role_agreement(heads) if len(heads) and len(set(heads["model"])) > 1 else pd.DataFrame()
     records = [
         {name.replace("_", " "): row[name] for name in ("model", "other_model", "stack", "heads", "same")}
         | {"κ": number_cell(row["kappa"])}

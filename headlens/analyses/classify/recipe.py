@@ -44,7 +44,8 @@ from headlens.roles.head_roles import (
     check_split,
     classify_heads,
 )
-from headlens.roles.role_rules import agreement_notes, count_families, role_agreement
+from headlens.roles.role_agreement import agreement_notes, role_agreement
+from headlens.roles.role_rules import count_families
 from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees

@@ -20,7 +20,8 @@ from transformers import PreTrainedTokenizerBase
 
 import headlens
 from headlens.analyses.classify.overviews import roles_agree, roles_compared
-from headlens.roles.role_rules import agreement_notes, role_agreement, role_records
+from headlens.roles.role_agreement import agreement_notes, role_agreement
+from headlens.roles.role_rules import role_records
 from headlens.runs.reading import RecordedRun
 from headlens.tables.classify_tables import AGREEMENT
 

@@ -13,7 +13,7 @@ import zoo
 from saved import Memory, build, sentence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.compact.recipe import (
+from headlens.analyses.compact.model_comparison import (
     Difference,
     compact_table,
     difference_to_masked,
