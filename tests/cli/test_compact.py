@@ -17,7 +17,7 @@ from saved import build, save
 from tiers import rest_slow
 from transformers import BertModel, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.compact import recipe as run_compact
+from headlens.analyses.compact import model_comparison
 from headlens.analyses.compact.model_comparison import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -347,7 +347,7 @@ def test_what_plain_transformers_computes_is_compared(
         seen.append(any(heads_left(module) is not None for module in small.modules()))
         return Difference(0.0 if seen[-1] else 0.1, 1.0, 1e-5)
 
-    monkeypatch.setattr(run_compact, "difference_to_masked", differs)
+    monkeypatch.setattr(model_comparison, "difference_to_masked", differs)
     done = headlens("compact", tiny_llama, "--from", ranking(tmp_path), "--heads", 4, *FAST, "--out", "small")
     assert done.code == 1
     assert "differs from the masked one" in done.err
@@ -452,7 +452,7 @@ def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, mon
 
     arguments = ("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
     with monkeypatch.context() as patch:
-        patch.setattr(run_compact, "_notes", stop)
+        patch.setattr(model_comparison, "_notes", stop)
         assert headlens(*arguments).code == 130
     assert load("small").n_parameters
     assert not Path("small/compact.csv").exists()
@@ -466,7 +466,7 @@ def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, mon
 def test_a_model_that_differs_is_not_written(
     headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_compact, "difference_to_masked", lambda *_: Difference(0.1, 1.0, 1e-5))
+    monkeypatch.setattr(model_comparison, "difference_to_masked", lambda *_: Difference(0.1, 1.0, 1e-5))
     done = headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
     assert done.code == 1
     assert "differs from the masked one" in done.err

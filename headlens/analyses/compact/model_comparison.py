@@ -205,7 +205,7 @@ def compact_table(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """What is compared: the saved model, read again, with the masked model and the original."""
 
     request: CompactRequest

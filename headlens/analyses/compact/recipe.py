@@ -23,7 +23,7 @@ from headlens.analyses.compact.head_choice import (
     run_of,
     tie_notes,
 )
-from headlens.analyses.compact.model_comparison import Comparison, Difference, model_inputs
+from headlens.analyses.compact.model_comparison import Difference, ModelComparison, model_inputs
 from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.compact.shape_costs import (
@@ -122,7 +122,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
                 factors = rescaling(loaded.model, done.heads.removed, batches)
                 scale_layers(small, factors)
         text = _text(request, loaded, measured, run)
-        compared = Comparison(request, run, loaded, inputs, done, factors)
+        compared = ModelComparison(request, run, loaded, inputs, done, factors)
         with _saved(run, loaded, small) as folder:
             difference, table, losses = compared.of(folder, text)
             # The configuration last, for without it there is no model.
