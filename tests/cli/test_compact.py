@@ -17,7 +17,7 @@ from saved import build, save
 from tiers import rest_slow
 from transformers import BertModel, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.compact import model_comparison
+from headlens.analyses.compact import model_comparison, recipe
 from headlens.analyses.compact.model_comparison import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -452,7 +452,7 @@ def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, mon
 
     arguments = ("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
     with monkeypatch.context() as patch:
-        patch.setattr(model_comparison, "_notes", stop)
+        patch.setattr(recipe, "_notes", stop)
         assert headlens(*arguments).code == 130
     assert load("small").n_parameters
     assert not Path("small/compact.csv").exists()
