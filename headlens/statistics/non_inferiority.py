@@ -101,28 +101,34 @@ def _fewest_gains(losses: npt.NDArray[Any], trials: int, margin: float, score: f
     return low
 
 
-def t_beyond(replicates: Floats, distance: float, independent: int) -> float:
-    """Student's upper tail beyond a distance, by the standard deviation of bootstrap replicates.
+def t_below(replicates: Floats, distance: float, independent: int) -> float:
+    """Student's lower tail, by the standard deviation of bootstrap replicates, or that of Hall's t if it is larger.
 
-    The bootstrap's standard deviation is that of a sample of n divided by n instead of n - 1.
+    Hall's (1992) statistic t + g t² / 3 + g² t³ / 27 + g / 6, where g is the skewness of the replicates, corrects
+    Student's for skewed examples, of which a sample may lack the few that count most. The bootstrap's standard
+    deviation is that of a sample of n divided by n instead of n - 1.
 
     Args:
         replicates: finite numbers, (replicates,).
-        distance: from the hypothesis.
+        distance: of the estimate from the hypothesis, negative below it.
         independent: number n of independent examples or clusters, 2 at least.
     """
-    deviation = float(np.std(replicates)) * math.sqrt(independent / (independent - 1))
+    spread = replicates - replicates.mean()
+    deviation = float(np.sqrt(np.mean(spread**2)))
     if deviation == 0:
-        return 0.5 * (1 - float(np.sign(distance)))
-    return float(special.stdtr(independent - 1, -distance / deviation))
+        return 0.5 * (1 + float(np.sign(distance)))
+    skewness = float(np.mean((spread / deviation) ** 3))
+    t = distance / deviation / math.sqrt(independent / (independent - 1))
+    corrected = t + skewness * t**2 / 3 + skewness**2 * t**3 / 27 + skewness / 6
+    return float(special.stdtr(independent - 1, max(t, corrected)))
 
 
 def bootstrap_loss_p(losses: Floats, loss: float, margin: float, independent: int) -> float:
     """Bootstrap p-value of the hypothesis that a metric loses `margin` or more.
 
     The largest of three: the share of replicates that lose the margin (percentiles), of those that fall below the loss
-    by as much as the loss is below the margin (Efron and Tibshirani 1993, chapter 16), and Student's t, see `t_beyond`.
-    NaN without replicates.
+    by as much as the loss is below the margin (Efron and Tibshirani 1993, chapter 16), and Student's t, see `t_below`,
+    alone where no replicate does either. NaN without replicates.
 
     Args:
         losses: of every replicate, (replicates,).
@@ -134,7 +140,16 @@ def bootstrap_loss_p(losses: Floats, loss: float, margin: float, independent: in
     if not len(defined) or not math.isfinite(loss):
         return math.nan
     beyond = max(int((defined >= margin).sum()), int((defined - loss <= loss - margin).sum()))
-    return max((1 + beyond) / (1 + len(defined)), t_beyond(defined, margin - loss, independent))
+    return max(share_beyond(beyond, len(defined)), t_below(defined, loss - margin, independent))
+
+
+def share_beyond(beyond: int, replicates: int) -> float:
+    """Share of bootstrap replicates beyond a bound, counting the sample as one of them; 0 where none is.
+
+    So many replicates cannot tell how far below 1 / (1 + replicates) a p-value is. To put it there would leave nothing
+    significant among more than replicates / 20 tests, however large; another test has to bound it.
+    """
+    return (1 + beyond) / (1 + replicates) if beyond else 0.0
 
 
 def examples_to_decide(loss: float, deviation: float, margin: Margin) -> float:

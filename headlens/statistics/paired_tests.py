@@ -19,8 +19,9 @@ from headlens.statistics.non_inferiority import (
     about,
     bootstrap_loss_p,
     examples_to_decide,
+    share_beyond,
     share_loss_p,
-    t_beyond,
+    t_below,
     unchanged_to_decide,
 )
 
@@ -291,9 +292,10 @@ def p_from(replicates: Floats, delta: float, independent: int) -> float:
     """Two-sided p-value: how often replicates stray from their centre by as much as the centre is from 0.
 
     The replicates, moved so that they centre at 0, show what chance does (Efron and Tibshirani 1993, chapter 16; Koehn
-    2004 takes the share of replicates beyond 0 instead). At least 1 / (1 + replicates), and at least what Student's t
-    gives with the standard deviation of the replicates, see `t_beyond`: of few examples the tails of the bootstrap are
-    too thin for the small p-values that a correction for many tests asks for. A difference that is rounding has 1.
+    2004 takes the share of replicates beyond 0 instead). At least what Student's t gives with the standard deviation
+    and the skewness of the replicates, see `t_below`: of few examples the tails of the bootstrap are too thin for the
+    small p-values that a correction for many tests asks for. Where no replicate strays as far, which says that p is
+    small but not how small, it is that of t alone. A difference that is rounding has 1.
 
     Args:
         replicates: of the difference, (replicates,).
@@ -305,8 +307,9 @@ def p_from(replicates: Floats, delta: float, independent: int) -> float:
         return float("nan")
     if abs(delta) <= _ROUNDING:
         return 1.0
-    far = np.abs(defined - delta) >= abs(delta) * (1 - 1e-12)
-    return max(float((1 + far.sum()) / (1 + len(defined))), 2 * t_beyond(defined, abs(delta), independent))
+    far = int((np.abs(defined - delta) >= abs(delta) * (1 - 1e-12)).sum())
+    sign = -math.copysign(1.0, delta)
+    return min(1.0, max(share_beyond(far, len(defined)), 2 * t_below(sign * defined, sign * delta, independent)))
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
