@@ -5,7 +5,7 @@
 The changes of all heads are drawn around 0, so that no head has an effect: from a normal distribution, or from a skewed
 one, an exponential or log-normal distribution less its mean, where few examples change most. `bootstrap` is the share
 of data sets in which some head is significant after Holm's correction by the share of replicates alone, `t` the same by
-Student's t, `headlens` with the p-values that `headlens` reports, and `covered` how many of the 95 % intervals contain 0.
+Student's t, `headlens` with the p-values that `headlens` reports, and `covered` how many 95 % intervals contain 0.
 
 Then BLEU: two translations of every sentence are drawn alike, by a quality of its own, and a share of them is twice the
 same. `p` is the share of data sets with a p-value below .05, without a correction, and `covered` how many of the 95 %

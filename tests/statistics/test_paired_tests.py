@@ -320,7 +320,7 @@ def test_a_large_difference_is_significant_among_any_number_of_tests(tests: int,
 
 @pytest.mark.parametrize("draw", ["exponential", "lognormal"])
 def test_few_examples_that_change_most_are_not_missed(draw: str) -> None:
-    """54 heads without effect on 150 examples: by Student's t one was significant in one data set of eight, or three."""
+    """54 heads without effect on 150 examples: by Student's t one was significant in one data set of eight or three."""
     random = np.random.default_rng(0)
     weights = random.multinomial(150, [1 / 150] * 150, 1000) / 150
     expected = {"exponential": 1.0, "lognormal": math.exp(0.5)}[draw]
