@@ -12,6 +12,8 @@ from typing import Any
 import torch
 
 from headlens.attention.normalizers import ModelNormalizer, parse_normalizer
+from headlens.attention_masks.mask_options import MaskOptions
+from headlens.attention_masks.model_mask import mask_record
 from headlens.corpora.batches import batch_tokens_of
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
@@ -262,6 +264,9 @@ def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
     Raises:
         InputError: whatever is wrong with models, files and options that can be seen before the work begins.
     """
+    for options in vars(request).values():
+        if isinstance(options, MaskOptions):
+            mask_record(options)
     plans = import_module(f"{type(request).__module__.rpartition('.')[0]}.plan").PLANS
     plan: Plan = plans[type(request)](request, reporter or Reporter())
     return plan

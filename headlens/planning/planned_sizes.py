@@ -14,13 +14,13 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.sentence import summarise
+from headlens.corpora.sentence import CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError
 from headlens.hub_access import hub_answers, only_cache
 from headlens.learning.new_models import PREFIX, shape_of
 from headlens.models.checkpoint_files import CheckpointFiles
-from headlens.models.loading import choose_device, load, local_or_hub, of_revision, quiet
+from headlens.models.loading import LoadedModel, choose_device, load, local_or_hub, of_revision, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
 from headlens.models.tokenizer_loading import load_tokenizer
@@ -47,12 +47,14 @@ class PlannedModel:
         model: its weights are its own, or random where `source` says so; on the device.
         tokenizer: None where it is not on this machine.
         source: where its shape comes from, in words.
+        loaded: the model itself, where that is on this machine.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     source: str
+    loaded: LoadedModel | None = None
 
     @property
     def parameters(self) -> int:
@@ -98,7 +100,7 @@ def planned_model(
         return PlannedModel(name, _random(shape, options), None, "a new model")
     if name == DEMO or (unversioned == name and isinstance(local_or_hub(name), Path)):
         loaded = load(name, options)
-        return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself")
+        return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself", loaded)
     config, tokenizer = _from_hub(unversioned, options)
     return PlannedModel(name, _random(config, options), tokenizer, "its configuration; weights not fetched")
 
@@ -131,6 +133,8 @@ class DataSize:
         words: of a mean example, all its texts together; of translations those of one side.
         pieces: tokens of a word.
         source: where the numbers come from, in words.
+        summary: of a corpus that was read.
+        paired: whether that holds pairs.
     """
 
     name: str
@@ -138,6 +142,8 @@ class DataSize:
     words: float | None
     pieces: float
     source: str
+    summary: CorpusSummary | None = None
+    paired: bool = False
 
     @property
     def length(self) -> int:
@@ -182,7 +188,8 @@ def corpus_size(
     two_sided = first is not None and first.target is not None
     words = summary.words / summary.sentences / (2 if two_sided else 1)
     sample = ((example.source.text, len(example.source.words)) for example in corpus)
-    return DataSize(corpus.name, summary.sentences, words, _pieces(model, sample), "counted")
+    pieces = _pieces(model, sample)
+    return DataSize(corpus.name, summary.sentences, words, pieces, "counted", summary, two_sided)
 
 
 def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: bool = False) -> DataSize:

@@ -101,13 +101,13 @@ def run_classify(
     _check_named(request)
     with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
-        lists, other = _frequencies(request), request.baseline_corpus
+        lists, other = open_frequencies(request), request.baseline_corpus
         baseline = None if other is None else _whole_corpus(other, request)
         files = {f"the file of --{option.replace('_', '-')}": getattr(request, option) for option in _FILES}
         run.depend_on(None, file_hashes(files))
         loaded = run.load(request.models[0], request.model_options, reads_only=not request.relevance)
         corpus, summary = _corpus(request, loaded, run)
-        frequencies = Frequencies(**lists, **_frequencies(request, corpus))
+        frequencies = Frequencies(**lists, **open_frequencies(request, corpus))
         options = request.options
         results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
         probed = ProbedModels(run, request.probes, options.seed, corpus)
@@ -237,13 +237,7 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
         if request.corpus_options.limit is not None:
             deque(corpus, maxlen=0)  # lines out of step may show at the end alone
             corpus = ReadableExamples(corpus, limit=request.corpus_options.limit)
-    unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
-    if (first := next(iter(unparsed), None)) is not None:
-        CorpusReader.of(loaded, first, split_at=request.options.split_at)
-        if request.options.split_at is not None:
-            check_split(unparsed, request.options.split_at, paired=first.target is not None)
-        if request.relevance:
-            choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
+    check_readable(request, loaded, corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus)
     corpus = keep_trees(corpus, run, request.parser)
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
@@ -252,7 +246,22 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
     return corpus, summary
 
 
-def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
+def check_readable(request: ClassifyRequest, loaded: LoadedModel, unparsed: Corpus) -> None:
+    """Refuses a corpus that the model cannot read as asked, by its first example.
+
+    Raises:
+        ModelError, OptionError: see `CorpusReader.of`, `check_split`, `choose_target`.
+    """
+    if (first := next(iter(unparsed), None)) is None:
+        return
+    CorpusReader.of(loaded, first, split_at=request.options.split_at)
+    if request.options.split_at is not None:
+        check_split(unparsed, request.options.split_at, paired=first.target is not None)
+    if request.relevance:
+        choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
+
+
+def open_frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
     """The lists that were asked for, by side: without a corpus those from elsewhere, with one those counted in it."""
     specs: dict[Side, str] = {"source": request.frequency, "target": request.target_frequency}
     counted, texts = corpus is not None, () if corpus is None else corpus

@@ -5,12 +5,14 @@ from __future__ import annotations
 from headlens.analyses.compact.head_choice import chosen_heads
 from headlens.analyses.compact.options import CompactRequest
 from headlens.attention.sites import check_heads, find_sites, is_decoder_only
+from headlens.corpora.sources import refuse_unused
 from headlens.planning.plan import Plan, Planner, Work
 from headlens.runs.progress import Reporter
 
 
 def compact_plan(request: CompactRequest, reporter: Reporter) -> Plan:
     """The corpus through the model before and after, as often as is timed; text through decoders of each shape."""
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
     planner = Planner("compact", reporter)
     model = planner.model(request.model, request.model_options).model
     check_heads(chosen_heads(request), find_sites(model))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.attention.sites import check_heads, find_sites
+from headlens.corpora.sources import refuse_unused
 from headlens.heads import parse_heads
 from headlens.options import DEMO
 from headlens.planning.plan import Plan, Planner, Work, plan_attention
@@ -15,6 +16,7 @@ _PROJECTION_SECONDS = 1e-4
 
 def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     """Plans to gather queries and keys, to try every method, and to run the task at points of each curve."""
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     planner = Planner("sparsefinder", reporter)
     switched = request.attention or ("entmax15" if request.model == DEMO else None)
     plan_attention(planner, switched)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
+from headlens.corpora.sources import refuse_unused
 from headlens.learning.new_models import hints_at_new
 from headlens.learning.training_options import BLOCK
 from headlens.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
@@ -19,6 +20,7 @@ def train_plan(request: TrainRequest | FineTuneRequest, reporter: Reporter) -> P
         planner.model(request.model, request.model_options, vocabulary=sizes.vocabulary, longest=longest)
     length = None
     if isinstance(request, TrainRequest):
+        refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
         dev = request.dev, request.dev_target
         text, options = request.text, request.corpus_options
         learned, held_out = planner.training_text(text.task, request.corpus, options, text.dev_share, dev)
