@@ -17,6 +17,7 @@ from headlens.pages.formatting import DELTA, compared_texts, number_text, value_
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
+from headlens.statistics.intervals import wilson
 from headlens.statistics.non_inferiority import (
     LEVEL,
     NEEDED,
@@ -26,7 +27,7 @@ from headlens.statistics.non_inferiority import (
     verdict,
     verdict_of_interval,
 )
-from headlens.statistics.paired_tests import holm
+from headlens.statistics.paired_tests import exceeds_chance, holm
 from headlens.tables.same_answers import answer_shares, same_answer_text
 from headlens.tables.shared_columns import VERDICT, VERDICTS
 from headlens.tables.table_schema import names_of
@@ -37,7 +38,7 @@ VERDICT_COLUMNS = names_of(VERDICT)
 VERDICTS_KEY = (
     "Needed: the loss is significant; not needed: it is shown to be below the margin; not decided: neither, and about "
     "how many examples would decide, if the change is as measured. Where an interval leaves 0 out and the p-value is "
-    "above 0.05, the p-value decides: intervals are a little too narrow where few examples change."
+    "above 0.05, the p-value decides: intervals are a little too narrow where few examples make up the change."
 )
 _OF_SKILL = 0.1  # the most that the usual margin is of what a model is above guesses
 # How notes of `headlens.findings.result_notes` begin that say of a model that it is no better than guessing.
@@ -162,12 +163,26 @@ def has_no_verdicts(rows: pd.DataFrame) -> bool:
 
 
 def within_guesses(rows: pd.DataFrame) -> bool:
-    """Whether the intervals of all rows reach down to what guessing gives, as far as that is known; not of losses."""
+    """Whether no row is significantly above what guessing gives, as far as that is known; not of losses.
+
+    Shares of right answers are compared by the exact test of `headlens.tasks.skill`, which is stricter than their
+    interval; other metrics by whether their interval reaches down to the guesses.
+    """
     if "chance" not in rows or "metric" not in rows or set(rows["metric"]) & LOWER_IS_BETTER:
         return False
-    chance, low = float_column(rows, "chance"), float_column(rows, VALUES[1])
-    known = np.isfinite(chance) & np.isfinite(low)
-    return bool(known.any() and (low <= chance)[known].all())
+    columns = rows.reindex(columns=[*VALUES, "chance", "n"]).astype(float)
+    known = columns[np.isfinite(columns["chance"]) & np.isfinite(columns[VALUES[1]])]
+    return len(known) > 0 and not any(_exceeds_guesses(*row) for row in known.itertuples(index=False))
+
+
+def _exceeds_guesses(value: float, low: float, high: float, chance: float, n: float) -> bool:
+    """Whether a value is significantly above a chance level, by the test that its interval belongs to."""
+    if n > 0 and 0 <= value <= 1:
+        right = round(value * n)
+        ends = wilson(np.array(right), np.array(n))
+        if np.allclose([right / n, *map(float, ends)], [value, low, high], rtol=0, atol=1e-9):
+            return exceeds_chance(right, round(n), chance)
+    return low > chance
 
 
 def with_family_verdicts(table: pd.DataFrame, families: Sequence[str] = ()) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.statistics.intervals import paired_share_interval
 from headlens.statistics.non_inferiority import (
     FEW_CHANGES,
+    LEVEL,
     Margin,
     about,
     bootstrap_loss_p,
@@ -286,6 +287,19 @@ def mcnemar_greater(only_first: Counts, only_second: Counts, trials: Counts) -> 
     # P(X >= k) is the regularised incomplete beta function I(k, n - k + 1), and 1 for k = 0.
     tail = np.where(only_first > 0, special.betainc(np.maximum(only_first, 1), only_second + 1, 0.5), 1.0)
     return np.where(trials > 0, tail, np.nan)
+
+
+def exceeds_chance(right: float, n: int, chance: float) -> bool:
+    """Whether so many right answers are significantly more than guesses have.
+
+    Each side of the exact binomial test has half of its level: of few examples, intervals end too early.
+
+    Args:
+        right: answers that are right, from 0 to `n`.
+        n: all answers, at least 1.
+        chance: share of right answers of guesses.
+    """
+    return bool(special.bdtrc(right - 1, n, chance) < LEVEL / 2)
 
 
 def p_from(replicates: Floats, delta: float, independent: int) -> float:

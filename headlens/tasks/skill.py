@@ -11,7 +11,7 @@ from scipy import special
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.intervals import mean_interval
 from headlens.statistics.non_inferiority import LEVEL
-from headlens.statistics.paired_tests import mcnemar
+from headlens.statistics.paired_tests import exceeds_chance, mcnemar
 from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.examples import LabelCounts
 from headlens.tasks.masked import Likelihood
@@ -66,8 +66,7 @@ def skill_of(task: Task, records: Floats, labels: LabelCounts | None = None) -> 
         return Skill(low > chance, high < chance)
     if right is None or not len(right):
         return Skill()
-    # Both tails of the exact binomial test: of few examples, intervals end too early.
-    better = bool(special.bdtrc(right.sum() - 1, len(right), chance) < LEVEL / 2)
+    better = exceeds_chance(right.sum(), len(right), chance)
     worse = bool(special.bdtr(right.sum(), len(right), chance) < LEVEL / 2)
     # The most frequent answer is that of the same examples, which makes the two a pair.
     if worse and (other := _of_most_frequent(task, records, metric)) is not None:
