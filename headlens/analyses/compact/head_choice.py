@@ -103,13 +103,19 @@ def tie_notes(request: CompactRequest, choice: HeadChoice, sites: Sequence[Site]
     if request.remove is None or request.from_file is None:
         return []
     harm, gone = _harm_by_head(request.from_file, request.where, request.rank_by), set(choice.heads)
-    parts = [list(harm)]
-    if choice.shape != "uneven":
-        parts = [heads for by_number in groups_of(sites).values() for heads in by_number.values()]
+    layers = groups_of(sites).values()
+    # What goes or stays together, in parts of which some has to go.
+    parts = [[[head] for head in harm]]
+    if choice.shape == "groups" and shares_keys(sites):
+        parts = [list(by_number.values()) for by_number in layers]
+    elif choice.shape != "uneven":
+        parts = [[[head] for head in heads] for by_number in layers for heads in by_number.values()]
     tied = set[Head]()
-    for heads in parts:
-        values = {harm[head] for head in gone.intersection(heads)}
-        tied |= {head for head in heads if head not in gone and head in harm and harm[head] in values}
+    for units in parts:
+        values = [sorted(map(harm.__getitem__, heads)) for heads in units]
+        gone_values = [own for own, heads in zip(values, units, strict=True) if gone.issuperset(heads)]
+        for own, heads in zip(values, units, strict=True):
+            tied |= set(heads) - gone if own in gone_values else set()
     if not tied:
         return []
     stay = "1 head that stays ranks" if len(tied) == 1 else f"{len(tied)} heads that stay rank"

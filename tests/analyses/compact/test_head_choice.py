@@ -160,6 +160,17 @@ def test_ties_that_the_order_of_the_model_decides_are_told(tmp_path: Path, n: in
     assert [note.startswith(told) for note in notes] == [True] * bool(told)
 
 
+@pytest.mark.parametrize(("last", "told"), [(0.2, ["3 heads that stay"]), (0.3, [])])
+def test_ties_between_groups_are_told(tmp_path: Path, last: float, told: list[str]) -> None:
+    """In layer 0 both groups have the numbers 0.1, 0.1, 0.2 in another order; in layer 1 the second has larger ones."""
+    numbers = {0: (0.1, 0.1, 0.2, 0.1, last, 0.1), 1: (0.1, 0.1, 0.1, 0.4, 0.5, 0.6)}
+    rows = [f"loss,zero,decoder,{n},{head},{x},1" for n, of_layer in numbers.items() for head, x in enumerate(of_layer)]
+    path = table(tmp_path / "ablation.csv", *rows)
+    choice = choice_of_ranking(read_ranking(path), 6, "groups", GROUPED)
+    notes = tie_notes(CompactRequest(model="m", from_file=path, heads=("6",)), choice, GROUPED)
+    assert [note[: len("3 heads that stay")] for note in notes] == told
+
+
 def test_tables_that_rank_nothing(tmp_path: Path) -> None:
     twice = table(tmp_path / "twice.csv", "loss,zero,decoder,0,0,1,1", "loss,mean,decoder,0,0,2,1")
     with pytest.raises(OptionError, match=r"several rows for decoder\.0\.0\.\n.* such as mode=zero\."):
