@@ -26,7 +26,7 @@ SHAPES = {"minilm": (6, 384, 12), "base": (12, 768, 12), "large": (24, 1024, 16)
 COMMANDS = {
     "classify": ("classify", "MODEL", "--corpus", "FILE", "--no-figures"),
     "relevance": ("relevance", "MODEL", "--corpus", "FILE", "--no-figures"),
-    "ablate": ("ablate", "MODEL", "--task", "mlm", "--data", "FILE", "--replicates", "10", "--no-figures"),
+    "ablate": ("ablate", "MODEL", "--task", "mlm", "--data", "FILE", "--replicates", "100", "--no-figures"),
     "train": ("train", "MODEL", "--task", "mlm", "--corpus", "FILE", "--steps", "4", "--no-figures"),
 }
 

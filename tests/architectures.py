@@ -163,10 +163,10 @@ def commands_of(family: Family, model: str) -> dict[str, tuple[str, ...]]:
     return {
         "classify": ("classify", model, *corpus),
         "relevance": ("relevance", model, *corpus),
-        "probe": ("probe", model, "--limit", "14", "--replicates", "10"),
+        "probe": ("probe", model, "--limit", "14", "--replicates", "100"),
         "attend": ("attend", model, "the cat likes a red car", *written),
-        "ablate": ("ablate", model, *data, "--replicates", "10"),
-        "ablate --prune": ("ablate", model, *data, "--replicates", "10", "--prune", "1", "--strategies", "ranked"),
+        "ablate": ("ablate", model, *data, "--replicates", "100"),
+        "ablate --prune": ("ablate", model, *data, "--replicates", "100", "--prune", "1", "--strategies", "ranked"),
         "prune": ("prune", model, "--task", task, *corpus, *_TINY, *_GATES),
         "compact": ("compact", model, "--heads", heads, *corpus, "--data-args", "rounds=2"),
         "compact --stock": ("compact", model, "--heads", heads, *corpus, "--data-args", "rounds=2", "--stock"),

@@ -9,9 +9,9 @@ CASES: dict[str, tuple[object, ...]] = {
     "classify": ("classify", "{bert}", "--limit", 60, "--batch-tokens", 200),
     "relevance": ("relevance", "{bert}", "--limit", 12, "--batch-tokens", 100),
     "attend": ("attend", "{bert}", "--text", "The old cat sees a house"),
-    "ablate": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--keep-only"),
-    "ablate --prune": ("ablate", "{judge}", *SST2[:4], "--replicates", 20, "--prune", "1,2", "--strategies", "all"),
-    "probe": ("probe", "{bert}", "--limit", 60, "--batch-tokens", 200, "--replicates", 20),
+    "ablate": ("ablate", "{judge}", *SST2[:4], "--replicates", 100, "--keep-only"),
+    "ablate --prune": ("ablate", "{judge}", *SST2[:4], "--replicates", 100, "--prune", "1,2", "--strategies", "all"),
+    "probe": ("probe", "{bert}", "--limit", 60, "--batch-tokens", 200, "--replicates", 100),
     "prune": ("prune", "{judge}", *SST2, *TRAINED, "--lambdas", "0,0.05"),
     "train": ("train", "{judge}", *SST2, *TRAINED, "--training-args", "evaluate-every=2"),
     "train mlm": (

@@ -34,7 +34,7 @@ def prune_request(model: str, data: str, folder: Path, pruning: PruneOptions) ->
     return AblateRequest(
         (model,),
         TaskData("sst2", (data,)),
-        AblationOptions(replicates=20),
+        AblationOptions(replicates=100),
         pruning,
         figures=False,
         place=OutputOptions(folder),

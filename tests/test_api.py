@@ -320,7 +320,7 @@ def test_lists_are_given_as_text_or_as_sequences() -> None:
 @pytest.mark.slow
 def test_longer_commands_give_results_too() -> None:
     assert {"ablation", "examples"} <= set(headlens.ablate(limit=4).tables)
-    assert {"relevance"} <= set(headlens.relevance(limit=4, replicates=10).tables)
+    assert {"relevance"} <= set(headlens.relevance(limit=4, replicates=100).tables)
     pruned = headlens.prune(steps=2, lambdas=[0.1])
     assert {"gates", "sweep"} <= set(pruned.tables)
     assert isinstance(pruned.plot(), Figure)
@@ -340,10 +340,10 @@ def test_a_command_without_a_function_of_its_own_gets_one(small: str, monkeypatc
     assert made.__name__ == "some_relevance"
     assert "rule: Rule for propagating relevance" in (made.__doc__ or "")
     assert inspect.signature(made).parameters["rule"].default == "epsilon"
-    result = function_of(relevance)(model=headlens.load(small), limit=3, replicates=5)
+    result = function_of(relevance)(model=headlens.load(small), limit=3, replicates=100)
     assert len(result.tables["relevance"])
     monkeypatch.setitem(commands()._read, "some-relevance", relevance)
-    assert headlens.some_relevance(model=small, limit=3, replicates=5).command == "relevance"
+    assert headlens.some_relevance(model=small, limit=3, replicates=100).command == "relevance"
     monkeypatch.delattr(headlens, "some_relevance")
 
 

@@ -14,6 +14,7 @@ from headlens.shared_options import (
     LONG_SENTENCES,
     SEED,
 )
+from headlens.statistics.bootstrap import FEWEST_REPLICATES
 
 Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor", "logit-attribution"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -35,7 +36,9 @@ class RelevanceOptions(Checked):
         metavar="TARGET",
     )
     mask_share: float = option(0.15, "Share of tokens to mask, for the target masked.", RELEVANCE, command_line=False)
-    replicates: int = option(1000, "Bootstrap samples for intervals.", RELEVANCE, metavar="N", at_least=1)
+    replicates: int = option(
+        1000, "Bootstrap samples for intervals.", RELEVANCE, metavar="N", at_least=FEWEST_REPLICATES
+    )
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from headlens.statistics.non_inferiority import (
     about,
     bootstrap_loss_p,
     examples_to_decide,
+    moments,
     share_beyond,
     share_loss_p,
     t_below,
@@ -146,8 +147,8 @@ class Comparison:
             known = 0 < changes < FEW_CHANGES
             return math.nan, about(len(records) * FEW_CHANGES / changes) if known else math.nan
         sign = 1.0 if self._margin.lower_is_better else -1.0
-        deviation = float(np.nanstd(replicates)) * math.sqrt(len(records))
-        number = examples_to_decide(sign * delta, deviation, self._margin)
+        deviation, skewness = (x * math.sqrt(len(records)) for x in moments(sign * replicates[np.isfinite(replicates)]))
+        number = examples_to_decide(sign * delta, deviation, self._margin, skewness)
         p_margin = bootstrap_loss_p(sign * replicates, sign * delta, self._margin.size, self._draws.independent)
         return p_margin, about(max(number, len(records) + 1))
 

@@ -68,7 +68,7 @@ def judge(made: Callable[..., str]) -> str:
 @pytest.fixture
 def run(headlens: Headlens, judge: str) -> Callable[..., Any]:
     Path("dev.tsv").write_text(table(), encoding="utf-8")
-    data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 20)
+    data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 100)
     return lambda *more, models=(judge,): headlens("ablate", *models, *data, "--out", "run", *more)
 
 
@@ -535,7 +535,7 @@ def test_the_model_it_is_about_may_be_named_twice(run: Callable[..., Any], judge
 )
 def test_metrics(headlens: Headlens, made: Callable[..., str], task: str, metric: str) -> None:
     Path("dev.tsv").write_text(table(task), encoding="utf-8")
-    options = ("--data", "dev.tsv", "--metric", metric, "--prune", "1", "--replicates", 50, "--no-figures")
+    options = ("--data", "dev.tsv", "--metric", metric, "--prune", "1", "--replicates", 100, "--no-figures")
     done = headlens("ablate", made(f"of-{task}", task=task), "--task", task, *options, "--out", "run")
     assert done.code == 0, done.err
     for name in ("ablation", "pruning"):
@@ -559,7 +559,7 @@ def test_masked_words_and_a_loss(headlens: Headlens, tmp_path: Path, tokenizer_o
         "--strategy-args",
         "rank-split=0.8",
         "--replicates",
-        20,
+        100,
     )
     done = headlens("ablate", model, "--task", "mlm", "--data", "text.txt", *options, "--out", "run")
     assert done.code == 0, done.err
@@ -578,7 +578,7 @@ def test_translation_by_gates_and_by_its_loss(
     model = save(build("MarianMTModel", len(wordpiece_tokenizer), **MARIAN), tmp_path / "mt", wordpiece_tokenizer)
     Path("one.txt").write_text("".join(f"{text(n)}\n" for n in range(4)))
     Path("two.txt").write_text("".join(f"{text(n, 2)}\n" for n in range(4)))
-    data = ("--data", "one.txt", "--target", "two.txt", "--replicates", 20, "--no-figures")
+    data = ("--data", "one.txt", "--target", "two.txt", "--replicates", 100, "--no-figures")
     done = headlens("ablate", model, "--task", "translation", *data, "--out", "run")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/ablation.csv")
@@ -610,7 +610,7 @@ def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:
 def test_broken_rows_that_are_left_out_are_told(headlens: Headlens, judge: str) -> None:
     rows = table().splitlines()
     Path("dev.tsv").write_text("\n".join([*rows[:9], "a sentence", "cut in two\t1\tmore", *rows[9:]]), encoding="utf-8")
-    data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 20, "--no-figures", "--out", "run")
+    data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 100, "--no-figures", "--out", "run")
     done = headlens("ablate", judge, *data)
     assert done.code == 2
     assert "dev.tsv:10: 1 column where there should be 2." in " ".join(done.err.split())
@@ -854,7 +854,7 @@ def test_direct_paths(run: Callable[..., Any]) -> None:
 
 
 def test_the_head_of_a_classifier_is_said_to_be_unused_by_embeddings(headlens: Headlens, judge: str) -> None:
-    done = headlens("ablate", judge, "--limit", 6, "--replicates", 20, "--out", "run", "--no-figures")
+    done = headlens("ablate", judge, "--limit", 6, "--replicates", 100, "--out", "run", "--no-figures")
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
     assert "paraphrase compares mean hidden states: the head of BertForSequenceClassification is not used" in said

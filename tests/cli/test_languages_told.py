@@ -28,7 +28,7 @@ def name(request: pytest.FixtureRequest, headlens: Headlens) -> str:
 
 
 BOTH, PLAIN = ("--corpus", "p.fr.txt", "--target", "p.de.txt"), ("--out", "run", "--overwrite")
-LOSS = ("--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 20, *PLAIN)
+LOSS = ("--task", "translation-loss", "--data", "pairs.tsv", "--replicates", 100, *PLAIN)
 COMMANDS: dict[str, tuple[object, ...]] = {
     "classify": ("classify", "model", *BOTH, *PLAIN),
     "relevance": ("relevance", "model", *BOTH, *PLAIN),

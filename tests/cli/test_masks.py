@@ -131,7 +131,7 @@ def test_ablate_measures_the_masked_model(
     headlens: Headlens, made: Callable[..., str], data: tuple[str, ...], kind: str
 ) -> None:
     judge = made("judge" if kind == "Bert" else "sharer", kind)
-    more = ("--replicates", 20, "--no-figures", "--prune", 1, "--strategies", "ranked,importance")
+    more = ("--replicates", 100, "--no-figures", "--prune", 1, "--strategies", "ranked,importance")
     done = headlens("ablate", judge, *data, "--mask", "star", *more, "--out", "run")
     assert done.code == 0, done.err
     said = logits(judge)

@@ -27,7 +27,7 @@ LINES = ["a cat sees the dog", "the dog sees a cat", "a dog chases the old cat",
 # Short runs, whatever they show.
 QUICK: dict[str, tuple[object, ...]] = {
     "classify": ("--limit", 24),
-    "ablate": ("--replicates", 20),
+    "ablate": ("--replicates", 100),
     "prune": ("--steps", 2, "--target-heads", 1, "--law", "most-runs=1"),
 }
 STEPS = ["classify", "relevance", "ablate", "prune", "report"]

@@ -38,7 +38,7 @@ def odd(tokenizer_of_made_texts: Tokenizer, headlens: Headlens) -> Callable[...,
     return make
 
 
-ABLATE = ("ablate", "model", "--task", "sst2", "--data", "dev.tsv", "--replicates", 20, "--out", "run")
+ABLATE = ("ablate", "model", "--task", "sst2", "--data", "dev.tsv", "--replicates", 100, "--out", "run")
 CLASSIFY = ("classify", "model", "--corpus", "two.txt", "--no-figures", "--out", "run")
 RELEVANCE = ("relevance", "model", "--corpus", "two.txt", "--no-figures", "--out", "run")
 
@@ -96,7 +96,7 @@ def test_two_loads_give_one_table(headlens: Headlens, odd: Callable[..., str]) -
     tables = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        for command in (CLASSIFY, (*RELEVANCE, "--relevance-target", "embedding", "--replicates", 20)):
+        for command in (CLASSIFY, (*RELEVANCE, "--relevance-target", "embedding", "--replicates", 100)):
             done = headlens(*command, "--overwrite")
             assert done.code == 0, done.err
         tables.append(Path("run/relevance.csv").read_text())

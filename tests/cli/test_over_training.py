@@ -96,7 +96,7 @@ def test_roles_over_training(headlens: Headlens, trained: list[str]) -> None:
 
 @pytest.mark.figures(blank=True)
 def test_worth_over_training(headlens: Headlens, trained: list[str]) -> None:
-    done = headlens("ablate", *trained, *DEV, "--replicates", 20, "--out", "out")
+    done = headlens("ablate", *trained, *DEV, "--replicates", 100, "--out", "out")
     assert done.code == 0, done.err
     ablation = pd.read_csv("out/ablation.csv")
     assert list(ablation["model"].unique()) == ORDER

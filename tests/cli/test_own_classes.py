@@ -37,7 +37,7 @@ def test_from_training_to_ablation(headlens: Headlens, trained: str) -> None:
     config = json.loads(Path("x/model/config.json").read_text())
     assert config["id2label"] == {"0": "fine", "1": "poor", "2": "superb"}
     reviews(stars=("superb", "fine"))  # one class less than the model
-    done = headlens("ablate", trained, *REVIEWS, "--replicates", 20, "--out", "a")
+    done = headlens("ablate", trained, *REVIEWS, "--replicates", 100, "--out", "a")
     assert done.code == 0, done.err
     record = json.loads(Path("a/run.json").read_text())
     assert record["task"]["classes"] == ["fine", "poor", "superb"]
@@ -58,7 +58,7 @@ def test_what_training_says_to_do_next_can_be_done(headlens: Headlens, tiny_bert
     following = shlex.split(done.out.partition("Next: ")[2])
     assert following[:2] == ["headlens", "ablate"]
     assert "--labels data=bad,good" in " ".join(following)
-    again = headlens(*following[1:], "--replicates", 20, "--out", "a")
+    again = headlens(*following[1:], "--replicates", 100, "--out", "a")
     assert again.code == 0, again.err
 
 

@@ -61,12 +61,12 @@ def test_heads_are_those_of_the_weights_that_are_computed_with(
 @pytest.mark.parametrize("bits", ["4bit", "8bit"])
 def test_commands_that_only_read_and_others(headlens: Headlens, llama: str, tmp_path: Path, bits: str) -> None:
     few = ("--model-args", f"quantize={bits}", "--quiet", "--out", "run", "--overwrite")
-    data = ("--data", tmp_path / "texts.txt", "--replicates", 10, "--no-figures")
+    data = ("--data", tmp_path / "texts.txt", "--replicates", 100, "--no-figures")
     for command in (
         ("attend", llama, "The cats sleep."),
         ("ablate", llama, *data),
         ("ablate", llama, *data, "--mode", "mean"),
-        ("probe", llama, "--limit", 20, "--replicates", 10, "--no-figures"),
+        ("probe", llama, "--limit", 20, "--replicates", 100, "--no-figures"),
     ):
         done = headlens(*command, *few)
         assert done.code == 0, done.err
@@ -128,7 +128,7 @@ def test_an_offloaded_model_gives_the_numbers_of_a_whole_one(llama: str, tmp_pat
     given, text = (model.eval(), load(llama).tokenizer), tmp_path / "texts.txt"
     calls: list[Callable[[Any], pd.DataFrame]] = [
         lambda one: headlens.classify(one, corpus=str(text), frequency="none").tables["heads"],
-        lambda one: headlens.ablate(one, "causal-lm", data=str(text), replicates=10).tables["ablation"],
+        lambda one: headlens.ablate(one, "causal-lm", data=str(text), replicates=100).tables["ablation"],
     ]
     for call in calls:
         away, whole = call(given), call(llama)

@@ -43,7 +43,7 @@ def check_contract(out: str, model: str, *, heads: int, sentences: int) -> tuple
 
 @pytest.mark.figures
 def test_writes_the_tables_and_figures_of_the_contract(headlens: Headlens, tiny_bert: Path) -> None:
-    done = headlens("probe", tiny_bert, "--limit", 40, "--replicates", 20, "--out", "run")
+    done = headlens("probe", tiny_bert, "--limit", 40, "--replicates", 100, "--out", "run")
     assert done.code == 0, done.err
     check_contract(done.out, "tiny-bert", heads=6, sentences=40)
 
@@ -65,7 +65,7 @@ def test_the_demo_model_finds_governors(headlens: Headlens) -> None:
 
 @pytest.mark.slow
 def test_the_probe_with_word_embeddings(headlens: Headlens, tiny_bert: Path) -> None:
-    words = ("probe", tiny_bert, "--limit", 40, "--replicates", 20, "--no-figures")
+    words = ("probe", tiny_bert, "--limit", 40, "--replicates", 100, "--no-figures")
     assert headlens(*words, "--out", "alone").code == 0
     done = headlens(*words, "--data-args", "embeddings=model", "--out", "run")
     assert done.code == 0, done.err
@@ -85,7 +85,7 @@ def test_the_probe_with_word_embeddings(headlens: Headlens, tiny_bert: Path) -> 
 def test_vectors_of_a_file(headlens: Headlens, tiny_bert: Path) -> None:
     """The word tells which governor is meant, and the vectors tell of which word that is."""
     Path("trees.conllu").write_text(TREE * 10, encoding="utf-8")
-    words = ("probe", tiny_bert, "--corpus", "trees.conllu", "--replicates", 20, "--no-figures")
+    words = ("probe", tiny_bert, "--corpus", "trees.conllu", "--replicates", 100, "--no-figures")
     Path("vectors.txt").write_text("the 1 0\ndog 0 1\nunused x y\n", encoding="utf-8")
     done = headlens(*words, "--data-args", "embeddings=vectors.txt", "--out", "run")
     assert done.code == 0, done.err
@@ -100,7 +100,7 @@ def test_vectors_of_a_file(headlens: Headlens, tiny_bert: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -> None:
-    data = ("--limit", 60, "--replicates", 20, "--no-figures")
+    data = ("--limit", 60, "--replicates", 100, "--no-figures")
     assert headlens("probe", tiny_bert, *data, "--out", "one").code == 0
     assert headlens("probe", "--config", "one/run.json", "--out", "two").code == 0
     for name in ("probe.csv", "probe_weights.csv"):
@@ -114,7 +114,7 @@ def test_a_run_again_gives_the_same_files(headlens: Headlens, tiny_bert: Path) -
 def test_held_out_sentences_of_another_treebank(headlens: Headlens, tiny_bert: Path) -> None:
     Path("train.conllu").write_text(TREE * 9 + NO_TREE, encoding="utf-8")
     Path("dev.conllu").write_text(TREE * 2, encoding="utf-8")
-    held_out = ("--corpus", "train.conllu", "--dev", "dev.conllu", "--replicates", 20)
+    held_out = ("--corpus", "train.conllu", "--dev", "dev.conllu", "--replicates", 100)
     done = headlens("probe", tiny_bert, *held_out, "--limit", 5, "--out", "run")
     assert done.code == 0, done.err
     scores = pd.read_csv("run/probe.csv").set_index("method")
@@ -129,7 +129,7 @@ def test_a_probe_that_was_not_learned_to_the_end_says_so(
     headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(analysis, "_MOST_STEPS", 1)
-    done = headlens("probe", tiny_bert, "--limit", 20, "--replicates", 20, "--out", "run")
+    done = headlens("probe", tiny_bert, "--limit", 20, "--replicates", 100, "--out", "run")
     assert done.code == 0, done.err
     assert (
         "Learning has not converged: raise l2, in Python or in a file of --config, or read more sentences." in done.out
@@ -184,7 +184,7 @@ def test_an_encoder_without_heads_is_refused(headlens: Headlens, tiny_marian: Pa
 
 
 def test_of_a_translation_model_the_encoder_is_probed(headlens: Headlens, tiny_marian: Path) -> None:
-    done = headlens("probe", tiny_marian, "--limit", 10, "--replicates", 20, "--out", "run")
+    done = headlens("probe", tiny_marian, "--limit", 10, "--replicates", 100, "--out", "run")
     assert done.code == 0, done.err
     assert set(pd.read_csv("run/probe_weights.csv")["stack"]) == {"encoder"}
     assert "only the encoder was analysed" in done.out
@@ -198,7 +198,7 @@ def test_pairs_are_refused(tiny_bert: Path) -> None:
 
 
 def test_from_python(tiny_bert: Path) -> None:
-    result = package.probe(str(tiny_bert), limit=60, replicates=20)
+    result = package.probe(str(tiny_bert), limit=60, replicates=100)
     assert list(result.tables) == ["probe", "probe_weights"]
     assert list(result.figures) == ["probe_weights"]
     worse = "significantly worse than right-branching (+1): the attention of all heads together finds the governor of"

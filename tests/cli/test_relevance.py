@@ -122,7 +122,7 @@ def test_json_and_the_record(run: Callable[..., Any], tiny_bert: Path) -> None:
 
 
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any]) -> None:
-    options = ("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 20)
+    options = ("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 100)
     assert run(*options, "--no-figures").code == 0
     done = headlens("relevance", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
@@ -253,7 +253,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
         (("--relevance-target", "similarity"), ("needs pairs", "--data-args target-column")),
         (("--compare", "lrp"), ("--compare 'lrp' is unknown", "attnlrp")),
         (("--rule", "lrp"), ("--rule", "epsilon")),
-        (("--replicates", "0"), ("--replicates", "1")),
+        (("--replicates", "0"), ("--replicates", "100")),
     ],
 )
 def test_what_is_refused(run: Callable[..., Any], arguments: tuple[str, ...], messages: tuple[str, ...]) -> None:

@@ -52,7 +52,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "classify": ("classify", "model", "--corpus", "long.txt", "--no-figures"),
     "relevance": ("relevance", "model", "--corpus", "long.txt", "--no-figures"),
     "probe": ("probe", "model", "--no-figures"),
-    "ablate": ("ablate", "model", "--task", "sst2", "--data", "dev.tsv", "--replicates", 20, "--no-figures"),
+    "ablate": ("ablate", "model", "--task", "sst2", "--data", "dev.tsv", "--replicates", 100, "--no-figures"),
     "sparsefinder": ("sparsefinder", "model", "--corpus", "long.txt", *GRID, "--attention", "entmax15", "--no-figures"),
 }
 

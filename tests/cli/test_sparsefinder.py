@@ -123,7 +123,9 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
         (("--mask", "window:1"), whole[(whole["method"] == "window") & (whole["window"] == 3)].iloc[0]),
     ):
         assert row["metric"] == "accuracy"
-        other = headlens("ablate", judge, *task, *mask, "--replicates", 1, "--no-figures", "--out", "a", "--overwrite")
+        other = headlens(
+            "ablate", judge, *task, *mask, "--replicates", 100, "--no-figures", "--out", "a", "--overwrite"
+        )
         assert other.code == 0, other.err
         assert pd.read_csv("a/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
     assert_compared_with_attention_itself(pd.read_csv("run/metrics.csv"))
@@ -607,7 +609,7 @@ def test_what_a_switched_model_can_do_with_softmax(
     metrics = pd.read_csv("run/metrics.csv")
     limit = ("--limit", metrics["n"].iloc[0])
     other = headlens(
-        "ablate", "softmax", "--task", "paraphrase", *limit, "--replicates", 1, "--no-figures", "--out", "a"
+        "ablate", "softmax", "--task", "paraphrase", *limit, "--replicates", 100, "--no-figures", "--out", "a"
     )
     assert other.code == 0, other.err
     baseline = pd.read_csv("a/ablation.csv")["baseline"].iloc[0]

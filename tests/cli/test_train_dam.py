@@ -142,7 +142,7 @@ def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, mad
     assert all(torch.equal(one[name], two[name]) for name in one)
     under = load_file("run/models/penalty-0.1/model.safetensors")
     assert not all(torch.equal(one[name], under[name]) for name in one)
-    measured = headlens("ablate", "run/models/unmasked", "--task", "sst2", "--data", "dev.tsv", "--replicates", 50)
+    measured = headlens("ablate", "run/models/unmasked", "--task", "sst2", "--data", "dev.tsv", "--replicates", 100)
     assert measured.code == 0, measured.err
     (found,) = Path("runs").glob("ablate-*/ablation.csv")
     assert pd.read_csv(found)["baseline"].iloc[0] == pytest.approx(sweep["value"]["unmasked"])
@@ -224,7 +224,7 @@ def test_no_diagonal_in_some_layers_alone(run: Headlens, headlens: Headlens) -> 
         assert bool(diagonals[:-1].all())
         assert not bool(diagonals[-1].any())
         assert bool(mask.block(n)[:-1].all())
-    args = ("--task", "sst2", "--data", "dev.tsv", "--mask", f"run/{row['mask']}", "--no-figures", "--replicates", 50)
+    args = ("--task", "sst2", "--data", "dev.tsv", "--mask", f"run/{row['mask']}", "--no-figures", "--replicates", 100)
     done = headlens("ablate", f"run/{row['checkpoint']}", *args, "--out", "under")
     assert done.code == 0, done.err
     assert pd.read_csv("under/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
@@ -300,7 +300,7 @@ def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) 
 def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
     assert run("--no-figures", "--law", "diagonal=false").code == 0
     last = pd.read_csv("run/sweep.csv").iloc[-1]
-    mask = ("--mask", f"run/{last['mask']}", "--no-figures", "--replicates", 50)
+    mask = ("--mask", f"run/{last['mask']}", "--no-figures", "--replicates", 100)
     done = headlens(
         "ablate", f"run/{last['checkpoint']}", "--task", "sst2", "--data", "dev.tsv", *mask, "--out", "under"
     )

@@ -36,7 +36,7 @@ def test_a_task_is_trained_and_measured_under_it(
     assert (trained["attention"], trained["entmax"]) == ("entmax15", "package entmax: the device is a cpu")
     assert attention_name(package.load("run/model").model) == "entmax15"
     metrics = pd.read_csv("run/metrics.csv").set_index("metric")["value"]
-    data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 50)
+    data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 100)
     done = headlens("ablate", "run/model", *data, "--out", "ablated")
     assert done.code == 0, done.err
     assert pd.read_csv("ablated/ablation.csv")["baseline"].iloc[0] == pytest.approx(metrics["accuracy"])
@@ -98,7 +98,7 @@ def test_heads_learn_their_alphas_which_every_command_reads(
     assert "headlens train MODEL --attention entmax:learned" in done.err
     if not thorough:
         return
-    data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 50)
+    data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 100)
     done = headlens("ablate", "next/model", *data, "--out", "ablated")
     assert done.code == 0, done.err
     metrics = pd.read_csv("next/metrics.csv").set_index("metric")["value"]

@@ -43,7 +43,7 @@ SINGLE = Memory([Example(sentence(t)) for t in TEXTS * 2])
 PAIRS = Memory([Example(sentence(a), sentence(b)) for a in TEXTS for b in TEXTS[:3]])
 MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0, "forced_eos_token_id": None}
 BART = MARIAN | {"bos_token_id": 101}
-FAST = RelevanceOptions(replicates=20)
+FAST = RelevanceOptions(replicates=100)
 SMALL = ReadingOptions(batch_tokens=30)
 
 Tokenizer = PreTrainedTokenizerBase
@@ -197,7 +197,7 @@ def test_masked_tokens(loaded: Loaded) -> None:
     assert set(rows["target"]) == {"masked"}
     # Masks of its own: more of them start with more logits, another seed masks other tokens.
     few, many, other = (
-        head_relevance(model, SINGLE, RelevanceOptions(mask_share=s, replicates=5), reading=ReadingOptions(seed=seed))
+        head_relevance(model, SINGLE, RelevanceOptions(mask_share=s, replicates=100), reading=ReadingOptions(seed=seed))
         for s, seed in ((0.1, 0), (1.0, 0), (0.1, 1))
     )
     assert few.conservation["epsilon"].inputs != other.conservation["epsilon"].inputs
@@ -221,7 +221,7 @@ def test_masks_are_told(loaded: Loaded) -> None:
 def test_heads_and_the_remainder_add_up_to_the_target(loaded: Loaded, name: str) -> None:
     case = CASES[name]
     model = loaded(case.model)
-    direct = RelevanceOptions(rule="logit-attribution", replicates=20)
+    direct = RelevanceOptions(rule="logit-attribution", replicates=100)
     found = head_relevance(model, case.corpus, direct, compare=("epsilon",), reading=SMALL)
     whole: Any = model.model.base_model if case.target.pooled else model.model
     with torch.no_grad():
@@ -295,7 +295,7 @@ def test_rules_stand_beside_each_other(bert: LoadedModel, expected: dict[str, pd
     assert rows["rule"].iloc[0] == "epsilon"
     assert rows.groupby("rule").size().to_dict() == {"epsilon": 4, "taylor": 4, "gradxact": 4}
     for rule, own in rows.groupby("rule"):
-        only = head_relevance(bert, PAIRS, RelevanceOptions(rule=str(rule), replicates=20), reading=SMALL)  # type: ignore[arg-type]
+        only = head_relevance(bert, PAIRS, RelevanceOptions(rule=str(rule), replicates=100), reading=SMALL)  # type: ignore[arg-type]
         assert_frame_equal(own.reset_index(drop=True), only.frames("m")["relevance"], check_exact=True)
     assert set(expected["correlations"]["other_rule"]) == {"taylor", "gradxact"}
     # A layer whose heads cancel in every example has no shares.

@@ -25,6 +25,7 @@ from headlens.statistics.non_inferiority import (
     bootstrap_loss_p,
     examples_to_decide,
     share_loss_p,
+    skewed_tail,
     unchanged_to_decide,
     verdict,
     verdict_of_interval,
@@ -127,6 +128,17 @@ def test_what_would_decide_by_hand() -> None:
     assert examples_to_decide(1.0, 2.0, Margin(0.5)) == pytest.approx(((z_loss + power) * 2) ** 2)
     assert examples_to_decide(0.0, 2.0, Margin(0.5, tests=40)) > 2 * examples_to_decide(0.0, 2.0, Margin(0.5))
     assert math.isnan(examples_to_decide(0.0, 0.0, Margin(0.5)))
+
+
+@pytest.mark.parametrize("skewness", [0.5, 4.0, 20.0])
+def test_skewed_examples_need_more_to_decide(skewness: float) -> None:
+    """So many decide in eight of ten samples: there the estimate is .84 deviations nearer to the margin at most."""
+    margin, power = Margin(0.5, tests=12), float(stats.norm.ppf(0.8))
+    number = examples_to_decide(0.0, 2.0, margin, skewness)
+    assert number > examples_to_decide(0.0, 2.0, margin, -skewness) == examples_to_decide(0.0, 2.0, margin)
+    for n, decided in ((0.99 * number, False), (1.01 * number, True)):
+        tail = skewed_tail(power - 0.5 / 2.0 * math.sqrt(n), skewness / math.sqrt(n), math.inf)
+        assert (tail < LEVEL / 12) == decided
     assert [about(n) for n in (7.2, 99.0, 101.0, 1234.0, 15_678.0)] == [8, 99, 110, 1300, 16_000]
 
 

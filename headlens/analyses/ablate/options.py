@@ -15,6 +15,7 @@ from headlens.option_values import names, share, whole_numbers
 from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
 from headlens.replay.modes import WITH_PAIRS, Mode, ReplacementMode
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_OR_STEPS, PREDICTED, SEED, OutputOptions
+from headlens.statistics.bootstrap import FEWEST_REPLICATES
 from headlens.tasks.task_options import TaskData
 
 STRATEGIES = tuple(STRATEGY_ENTRIES)
@@ -95,7 +96,7 @@ class AblationOptions(Checked):
         "Bootstrap samples, for the intervals of all metrics except accuracy and exact match.",
         STATISTICS,
         metavar="N",
-        at_least=1,
+        at_least=FEWEST_REPLICATES,
     )
     margin: float | None = option(None, MARGIN)
     seed: int = option(0, SEED)

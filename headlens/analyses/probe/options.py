@@ -9,6 +9,7 @@ from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.models.model_options import ModelOptions
 from headlens.options import CORPUS, DEMO, STATISTICS, TRAINING, CommandOptions, option
 from headlens.shared_options import OutputOptions
+from headlens.statistics.bootstrap import FEWEST_REPLICATES
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class ProbeOptions:
     l2: float = option(1e-4, "Penalty on the squares of the probe's weights.", TRAINING, at_least=0, command_line=False)
     long_sentences: LongSentences = option("skip", shared_options.LONG_SENTENCES)
     batch_tokens: int | None = option(None, shared_options.BATCH_TOKENS, shown=shared_options.BATCH_TOKENS_SHOWN)
-    replicates: int = option(1000, "Number of bootstrap samples.", STATISTICS, metavar="N", at_least=1)
+    replicates: int = option(1000, "Number of bootstrap samples.", STATISTICS, metavar="N", at_least=FEWEST_REPLICATES)
     seed: int = option(0, shared_options.SEED)
 
 

@@ -152,7 +152,7 @@ def ask(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.T
     data = folder / "dev.tsv"
     rows = "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(20))
     data.write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
-    options = AblationOptions("mean", keep_only=True, replicates=20, batch_tokens=200)
+    options = AblationOptions("mean", keep_only=True, replicates=100, batch_tokens=200)
     pruning = PruneOptions((2,), tuple(name for name in STRATEGIES if name != "gates"), beam=2, orders=1)
     return lambda out: AblateRequest(
         (name,), TaskData("sst2", (str(data),)), options, pruning, figures=False, place=OutputOptions(out)

@@ -117,10 +117,10 @@ def test_scores_are_what_patching_costs(wordpiece_tokenizer: PreTrainedTokenizer
 def test_areas_are_those_of_the_definition(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """CPR and CMD added up by hand from circuits that are run by plain hooks, with intervals over examples."""
     model, examples, changed = made(wordpiece_tokenizer)
-    bench = CircuitBench(model, examples, changed, half(examples), "loss", orders=2, replicates=30)
+    bench = CircuitBench(model, examples, changed, half(examples), "loss", orders=2, replicates=100)
     tables = bench.outcome()
     part, other = examples.part(~half(examples)), changed.part(~half(examples))
-    counts = Draws.of(part.keys, 30, 0).counts
+    counts = Draws.of(part.keys, 100, 0).counts
     tokens = np.array([sum(label >= 0 for row in p.rows for label in row.labels) for p in part.prepared])
     tokens = tokens if tokens.all() else np.array([len(p.rows[0].ids) - 1 for p in part.prepared])
 
@@ -164,7 +164,7 @@ def test_areas_are_those_of_the_definition(wordpiece_tokenizer: PreTrainedTokeni
 def test_nothing_is_faithful_where_changed_texts_are_no_worse(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """Texts and changed texts, exchanged: a share of the way down to a better loss would look like one of a worse."""
     model, examples, changed = made(wordpiece_tokenizer)
-    given: dict[str, Any] = {"orders": 1, "replicates": 20}
+    given: dict[str, Any] = {"orders": 1, "replicates": 100}
     there = CircuitBench(model, examples, changed, half(examples), "loss", **given).outcome()
     bench = CircuitBench(model, changed, examples, half(examples), "loss", **given)
     tables = bench.outcome()
@@ -227,7 +227,7 @@ def test_a_run_writes_tables_and_files_and_can_go_on(
     (tmp_path / "changed.txt").write_text(
         "\n".join(text.replace("the", "and").replace(" a ", " and ").replace("a ", "and ", 1) for text in texts) + "\n"
     )
-    options = AblationOptions("counterfactual", str(tmp_path / "changed.txt"), mib=tmp_path / "mib", replicates=20)
+    options = AblationOptions("counterfactual", str(tmp_path / "changed.txt"), mib=tmp_path / "mib", replicates=100)
     request = AblateRequest(
         (model,),
         TaskData("causal-lm", (str(tmp_path / "data.txt"),)),

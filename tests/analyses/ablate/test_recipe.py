@@ -67,7 +67,7 @@ def model(
 
 def ask(model: str, data: str, folder: Path, **settings: Any) -> AblateRequest:
     pruning = PruneOptions(COUNTS, ALL, beam=2, orders=2, interactions=2)
-    options = AblationOptions(replicates=50, batch_tokens=400)
+    options = AblationOptions(replicates=100, batch_tokens=400)
     resume = settings.pop("resume", False)
     return AblateRequest(
         (model,),
@@ -124,7 +124,7 @@ def test_areas_have_intervals_over_the_evaluation_part(done: AblateRun, examples
     with np.load(done.folder / "records.npz") as arrays:
         (pruned,) = (arrays[name] for name in arrays if name.endswith("/pruned"))
     keys = [key for key, used in zip(examples.keys, evaluated, strict=True) if used]
-    counts = Draws.of(keys, 50, 0).counts
+    counts = Draws.of(keys, 100, 0).counts
     table, areas = done.tables["pruning"], done.tables["pruning_areas"].set_index(["strategy", "control_of"])
     values = [
         np.array([examples.task.value(np.repeat(of_row[evaluated], times, axis=0)) for times in counts])
@@ -214,7 +214,7 @@ def test_operations_are_those_of_the_matrix_products(wordpiece_tokenizer: PreTra
 def test_from_python(model: str, data: str, done: AblateRun) -> None:
     loaded = headlens.load(model)
     task, source = headlens.open_task("sst2", data)
-    options = headlens.AblationOptions(replicates=50, batch_tokens=400)
+    options = headlens.AblationOptions(replicates=100, batch_tokens=400)
     found = headlens.ablate_heads(loaded, headlens.Examples.of(task, source, loaded), options)
     pd.testing.assert_frame_equal(found.table, done.tables["ablation"].drop(columns="model"))
     assert headlens.evaluate(task, loaded, source).value == found.table["baseline"].iloc[0]
@@ -282,7 +282,7 @@ def test_a_killed_run_goes_on_to_the_same_tables(
 def test_a_killed_screening_goes_on_with_the_same_heads_and_subsets(
     model: str, data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = AblationOptions(replicates=50, batch_tokens=400, confirm=2, subsets=8)
+    options = AblationOptions(replicates=100, batch_tokens=400, confirm=2, subsets=8)
     asked: dict[str, Any] = {"options": options, "pruning": PruneOptions()}
     with killed_after(monkeypatch, -1) as every:
         whole = run_ablate(ask(model, data, tmp_path / "whole", **asked))

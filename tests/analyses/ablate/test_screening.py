@@ -105,11 +105,11 @@ MISSED = Head("encoder", 2, 0)
 
 @pytest.fixture(scope="module")
 def plain(saturated: Made) -> pd.DataFrame:
-    return ablate_heads(*saturated, AblationOptions(metric="loss", replicates=50)).table
+    return ablate_heads(*saturated, AblationOptions(metric="loss", replicates=100)).table
 
 
 def screened(made: Made, confirm: int, **more: Any) -> pd.DataFrame:
-    options = AblationOptions(metric="loss", replicates=50, confirm=confirm, **more)
+    options = AblationOptions(metric="loss", replicates=100, confirm=confirm, **more)
     return ablate_heads(*made, options).table
 
 
