@@ -256,8 +256,9 @@ def counts_text(rows: pd.DataFrame, tests: int | None = None) -> str:
     undecided = float_column(rows[rows["verdict"] == NOT_DECIDED], "n_to_decide")
     known = np.sort(undecided[np.isfinite(undecided)])
     half = (len(undecided) - 1) // 2
+    share = "half of these" if len(undecided) > 1 else "this one"
     if len(known) > half >= 0:
-        text += f" (if changes are as measured, about {known[half]:,.0f} examples would decide half of these)"
+        text += f" (if changes are as measured, about {known[half]:,.0f} examples would decide {share})"
     elif len(known):
         text += (
             f" (if changes are as measured, about {known[-1]:,.0f} examples would decide {len(known)} of these; "
@@ -319,7 +320,7 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
         return ""
     # A loss below the margin may be significant, too.
     lost, counts = int(loses_significantly(rows).sum()), Counter(rows["verdict"])
-    alike, better = counts[row["verdict"]], int((~_is_worse(rows) & (rows["verdict"] == NOT_NEEDED)).sum())
+    alike, better = counts[row["verdict"]], int(((_losses(rows) < 0) & (rows["verdict"] == NOT_NEEDED)).sum())
     every = "both" if lost == 2 else f"all {lost}"
     number = every if lost == len(rows) else f"{lost or 'none'} of {len(rows)}"
     both = int((loses_significantly(rows) & (rows["verdict"] == NOT_NEEDED).to_numpy(bool)).sum())
@@ -339,12 +340,13 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
 def loses_significantly(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Which comparisons lose significantly after Holm's correction, whether or not that is more than the margin."""
     known, needed = float_column(rows, "p_holm"), (rows["verdict"] == NEEDED).to_numpy(bool)
-    return needed | (_is_worse(rows) & (known < LEVEL))
+    return needed | ((_losses(rows) > 0) & (known < LEVEL))
 
 
-def _is_worse(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+def _losses(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """By how much rows are worse than what they are compared with: below 0 for better ones, 0 for equal ones."""
     lower = rows["metric"].isin(LOWER_IS_BETTER).to_numpy(bool)
-    return np.asarray(np.where(lower, 1, -1) * float_column(rows, "delta") > 0)
+    return np.where(lower, 1.0, -1.0) * float_column(rows, "delta")
 
 
 def tied(alike: float, what: str = "heads", near: int = 0) -> str:

@@ -188,9 +188,9 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
     def told(found: pd.DataFrame) -> str:
         return chosen_text(foremost(found, "share"), found, "masks", most="sparsest", least="densest")
 
-    assert told(rows) == (
-        "1 of 4 masks loses significantly, 2 are not decided, 1 loses less than the margin (1 measured better): "
-    )
+    text = "1 of 4 masks loses significantly, 2 are not decided, 1 loses less than the margin"
+    assert told(rows) == f"{text}: ", "equal is not better"
+    assert told(rows.assign(delta=[-0.2, -0.02, -0.02, 0.003])) == f"{text} (1 measured better): "
     assert told(rows[:3]) == "1 of 3 masks loses significantly, 2 are not decided; of these, the sparsest: "
     assert told(rows[1:3]) == "none of 2 masks loses significantly, 2 are not decided; of these, the sparsest: "
     assert told(rows.iloc[[0, 0]]) == "both masks lose significantly; of these, the densest: "

@@ -33,7 +33,8 @@ _RING = "Ring: not needed, since the loss is shown to be below the margin."
 _RING_ALONE = "Ring: the other heads of the layer are not needed, since their loss is shown to be below the margin."
 _UNMARKED = "No mark: not decided."
 _NOT_ABLATED = "Hatched: not ablated, since their attribution is smaller in size."
-_SILENT = "Heads of a model that is not shown to be better than guessing have no verdicts, and no marks."
+_SILENT = "Heads of a model that is not shown to be better than guessing have no verdicts"
+_SILENT_DOTS = "; dots there say only that something changes"
 _ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
@@ -141,7 +142,8 @@ def _drawn(rows: pd.DataFrame, abreast: int = ABREAST) -> Figure | None:
     ring = _RING_ALONE if set(rows["mode"]) == {KEEP_ONLY} else _RING
     marks = [ring] * bool(ringed.any()) + [_UNMARKED] * bool((undecided & ~dotted).any())
     judged = rows["verdict"].notna().to_numpy() if "verdict" in rows else np.ones(len(rows), bool)
-    marks += [_SILENT] * bool(marks and not (judged | not_ablated(rows)).all())
+    silent = ~(judged | not_ablated(rows))
+    marks += [f"{_SILENT}{_SILENT_DOTS * bool((silent & dotted).any())}."] * bool(marks and silent.any())
     cells = Cells(
         "delta",
         significant,

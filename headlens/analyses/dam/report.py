@@ -81,6 +81,7 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
         parts += _runs(group, metrics)
         if lines := _diagonals(group, metrics):
             parts += ["", "With the diagonal and without it, as in the last table of Shi et al. (2021):", "", *lines]
+            parts += _closed_diagonals(group, positions)
     sentences = penalty_sentences(positions) if len(positions) else []
     parts += ["", *sentences] if sentences else []
     if len(positions):
@@ -119,14 +120,12 @@ def _runs(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
 
 
 def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
-    """A line for each λ: what is masked, and every metric, with the diagonal and without it; none of other masks."""
+    """A line for each λ: what is masked, and every metric, with the diagonal and without it; none without controls."""
     headings = [(escaped(str(metric)), "without it", "difference from the mask with it [paired]") for metric in metrics]
     by_run = {str(run): run_rows for run, run_rows in rows.groupby("run", sort=False)}
     lines = []
     for run, with_diagonal in by_run.items():
-        dropped = by_run.get(run + NO_DIAGONAL)
-        # A mask that closes the diagonal anyway is the same without it.
-        if dropped is not None and dropped["sparsity"].iloc[0] > with_diagonal["sparsity"].iloc[0]:
+        if (dropped := by_run.get(run + NO_DIAGONAL)) is not None:
             line = [escaped(run), *(share_text(float(part["sparsity"].iloc[0])) for part in (with_diagonal, dropped))]
             with_it, without = (_numbers(part, metrics, VALUES) for part in (with_diagonal, dropped))
             differences = _numbers(dropped, metrics, DIAGONAL_DIFFERENCE)
@@ -135,6 +134,20 @@ def _diagonals(rows: pd.DataFrame, metrics: list[str]) -> list[str]:
             lines.append(line)
     names = ["masked, %", "without it", *(name for parts in headings for name in parts)]
     return markdown_table(["run"], names, lines) if lines else []
+
+
+def _closed_diagonals(rows: pd.DataFrame, positions: pd.DataFrame) -> list[str]:
+    """Names masks that were learned with the diagonal and close it anyway: without it, they are not another mask."""
+    runs = set(rows["run"].astype(str))
+    learned = positions[positions["mask"].isin(run for run in runs if run + NO_DIAGONAL in runs)]
+    kept = learned[learned["class"] == "diagonal"].groupby("mask", sort=False)["kept"].max()
+    if not (closed := [escaped(str(mask)) for mask in kept.index[kept == 0]]):
+        return []
+    verb = "closes" if len(closed) == 1 else "close"
+    return [
+        "",
+        f"{', '.join(closed)} {verb} the diagonal in every head: the two differ by how they were trained alone.",
+    ]
 
 
 def _classes(positions: pd.DataFrame) -> list[str]:

@@ -81,14 +81,15 @@ CAPTIONS = {
     ),
     "functions": Caption(
         "Roles of the heads that are left",
-        "A bar for every run, from most heads to fewest, and how many heads of each role are left in it. Roles are "
-        "those that heads had in the unpruned model: a colour that is still there on the right is a role that dies "
-        "last (Voita et al. 2019, figure 8).",
+        "A bar for every run, from most heads to fewest, and how many heads are left in it whose first role is each of "
+        "these. Roles are those that heads had in the unpruned model: a colour that is still there on the right is a "
+        "role that dies last (Voita et al. 2019, figure 8).",
     ),
     "functions_after": Caption(
         "Roles after pruning",
-        "The same heads with the roles that they have in the pruned models: a role that grows here has been taken "
-        "over from pruned heads. The first bar is the unpruned model.",
+        "The same heads by the first role that they have in the pruned models. One that grows here may have been the "
+        "second role of a head before, as roles.csv tells; whether heads took over what pruned ones did was not "
+        "measured. The first bar is the unpruned model.",
     ),
     "gates": Caption(
         "Gates during training",

@@ -257,9 +257,20 @@ def test_markdown_compares_masks_with_and_without_the_diagonal() -> None:
     assert "difference from the mask with it" not in dam_markdown(sweep(), positions())
 
 
-def test_a_mask_that_closes_the_diagonal_anyway_is_not_compared_without_it() -> None:
-    same = controlled().assign(sparsity=[0.0, 0.7, 0.95, 0.7])
-    assert "With the diagonal" not in dam_markdown(same, positions())
+def test_masks_that_became_denser_without_the_diagonal_are_compared_too() -> None:
+    """The two are learned apart: of three pairs one was shown, since the other controls happened to mask less."""
+    denser = controlled().assign(sparsity=[0.0, 0.7, 0.95, 0.65])
+    found = dam_markdown(denser, positions())
+    assert "| penalty-0.1 | 70.0 | 65.0 |" in found
+    assert "the diagonal in every head" not in found
+
+
+def test_a_mask_that_closes_the_diagonal_anyway_is_named() -> None:
+    closed = positions().astype({"kept": float})
+    closed.loc[closed["class"] == "diagonal", "kept"] = 0.0
+    found = dam_markdown(controlled(), closed)
+    assert "\npenalty-0.1 closes the diagonal in every head: the two differ by how they were trained alone.\n" in found
+    assert "every head" not in dam_markdown(sweep(), closed)
 
 
 def test_a_strange_task_stays_in_the_figure() -> None:
