@@ -45,11 +45,19 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence as raw text, with its words in order of their spans."""
+    """A sentence with its words in order of their spans.
+
+    Args:
+        text: that models read; of plain text with single spaces.
+        words: with their spans in the text.
+        id: name or number.
+        written: the text as it stands in its file, where that has other white space; else empty.
+    """
 
     text: str
     words: tuple[Word, ...]
     id: str = ""
+    written: str = field(default="", compare=False)
 
     @property
     def has_tree(self) -> bool:

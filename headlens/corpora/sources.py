@@ -24,7 +24,16 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import BrokenRows, CheckedCorpus, Corpus, Example, broken_note, readings
 from headlens.corpora.table import TABLES, TableCorpus, cell_examples, column_names, refused_bytes
-from headlens.corpora.text import ONLY_ONCE, NamedFile, ParallelCorpus, TextCorpus, file_kind, file_stem, is_no_file
+from headlens.corpora.text import (
+    ONLY_ONCE,
+    NamedFile,
+    ParallelCorpus,
+    TextCorpus,
+    as_written,
+    file_kind,
+    file_stem,
+    is_no_file,
+)
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import full_disk
 from headlens.hub_access import FULL_CACHE, hub_answers, only_cache
@@ -223,6 +232,17 @@ class CorpusPart(CorpusView):
     def __iter__(self) -> Iterator[Example]:
         """Yields the examples of this part in the order of the whole corpus, from the first one on."""
         return (e for number, e in enumerate(self.corpus, 1) if is_held_out(number, self.share) == self.held_out)
+
+
+@dataclass(frozen=True)
+class WrittenCorpus(CorpusView):
+    """A corpus with the white space of its file, as examples of tasks have it, see `as_written`."""
+
+    def __iter__(self) -> Iterator[Example]:
+        """Yields the examples from the first one on."""
+        for example in self.corpus:
+            target = None if example.target is None else as_written(example.target)
+            yield replace(example, source=as_written(example.source), target=target)
 
 
 @dataclass(frozen=True)

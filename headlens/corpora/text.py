@@ -225,8 +225,15 @@ def plain_sentence(text: str, identifier: str) -> Sentence:
 
     Control characters count as spaces, runs of white space become one space, the ends are trimmed.
     """
-    text = " ".join(_CONTROLS.sub(" ", text).split())
-    return Sentence(text, tuple(split_words(text)), identifier)
+    spaced = " ".join(_CONTROLS.sub(" ", text).split())
+    return Sentence(spaced, tuple(split_words(spaced)), identifier, "" if spaced == text else text)
+
+
+def as_written(sentence: Sentence) -> Sentence:
+    """The sentence with the white space of its file, which a model counts that predicts every token."""
+    if not sentence.written:
+        return sentence
+    return Sentence(sentence.written, tuple(split_words(_CONTROLS.sub(" ", sentence.written))), sentence.id)
 
 
 def split_words(text: str) -> Iterator[Word]:

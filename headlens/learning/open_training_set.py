@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
-from headlens.corpora.sources import open_corpus, split_corpus
+from headlens.corpora.sources import WrittenCorpus, open_corpus, split_corpus
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import embedded_notes, left_out_notes
 from headlens.findings.training_data import training_data_notes
@@ -192,12 +192,12 @@ def read_text(
         share: of it that is held out where nothing else is named for that.
         dev: what is measured on, with its translations.
     """
-    corpus = open_corpus(source, options)
+    corpus = WrittenCorpus(open_corpus(source, options))
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if dev[0] is None:
         return *split_corpus(corpus, share, summary.sentences), summary
-    return corpus, open_corpus(dev[0], options.held_out(dev[1])), summary
+    return corpus, WrittenCorpus(open_corpus(dev[0], options.held_out(dev[1]))), summary
 
 
 def _examples(

@@ -21,13 +21,14 @@ from saved import read_conllu
 import headlens.corpora.text
 from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.sentence import Corpus, Example, sound
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.sources import CorpusOptions, WrittenCorpus, open_corpus
 from headlens.corpora.table import comma_rows, json_rows, tab_rows
 from headlens.corpora.text import (
     LONGEST_TEXT,
     Line,
     ParallelCorpus,
     TextCorpus,
+    as_written,
     distinct_names,
     file_stem,
     full_examples,
@@ -243,6 +244,27 @@ def test_plain_sentence(text: str) -> None:
     assert [c for c in sentence.text if c != " "] == kept
     assert bool(sentence.words) == bool(kept)
     assert plain_sentence(sentence.text, "7") == sentence
+
+
+@given(texts)
+def test_as_written_a_sentence_is_the_line(text: str) -> None:
+    sentence = plain_sentence(text, "7")
+    written = as_written(sentence)
+    assert (written.text, written.id) == (text, "7")
+    assert [word.form for word in written.words] == [word.form for word in sentence.words]
+    assert all(written.text[word.start : word.end] == word.form for word in written.words)
+
+
+def test_a_written_corpus_keeps_the_white_space_of_both_sides(tmp_path: Path) -> None:
+    for name, content in (("a.txt", " One  two.\r\n\tthree \n"), ("b.txt", "Eins\nzwei  drei\n")):
+        (tmp_path / name).write_bytes(content.encode())
+    corpus = open_corpus(str(tmp_path / "a.txt"), CorpusOptions(target=str(tmp_path / "b.txt")))
+    pairs = [(e.source.text, e.target and e.target.text) for e in WrittenCorpus(corpus)]
+    assert pairs == [(" One  two.", "Eins"), ("\tthree ", "zwei  drei")]
+    assert [(e.source.text, e.target and e.target.text) for e in corpus] == [
+        ("One two.", "Eins"),
+        ("three", "zwei drei"),
+    ]
 
 
 @given(st.lists(texts, max_size=3))

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.corpora.sentence import Corpus
+from headlens.corpora.text import as_written
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel
@@ -55,7 +56,7 @@ class TextLoss:
         """
         task = CausalLM()
         check_head(loaded, task)
-        texts = (TextExample(str(number), (example.source.text,)) for number, example in enumerate(corpus))
+        texts = (TextExample(str(number), (as_written(example.source).text,)) for number, example in enumerate(corpus))
         return cls(task, MemoryExamples(tuple(texts), corpus.name), options)
 
     def evaluate(self, loaded: LoadedModel, gates: Mapping[Head, float] | None = None) -> MeasuredText:
