@@ -161,14 +161,18 @@ def _heads(run: RecordedRun) -> HeadFacts:
 def task_sentences(metrics: pd.DataFrame) -> list[str]:
     """Sentences on the task over the sparsest graphs that lose less than the margin, or over others where none does.
 
+    They are of its main metric, as everywhere, also where the figure shows one of which more is better.
+
     Args:
         metrics: rows of `metrics.csv`.
     """
     sentences = []
-    for model, rows in _drawn(metrics).groupby("model", sort=False):
+    for model, rows in _of_metrics(metrics)[0].groupby("model", sort=False):
         whole = rows[rows["method"] == GOLD]
         constant = len(whole) > 0 and all(map(gives_one_answer, whole.to_dict("records")))
-        if has_no_verdicts(rows) and (constant or within_guesses(whole)):
+        # Losses are tested by example, which leaves no trace in the table but this.
+        of_loss = str(rows["metric"].iloc[0]) in LOWER_IS_BETTER
+        if has_no_verdicts(rows) and (constant or of_loss or within_guesses(whole)):
             n = int(np.nanmax([0, *float_column(rows, "n")]))
             told = one_answer_text if constant else no_skill_text
             text = told(str(rows["metric"].iloc[0]), n, "evaluation examples", "predicted graphs")
@@ -187,10 +191,10 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
     return sentences
 
 
-def _drawn(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the metric that is drawn: the first of which more is better."""
-    drawn = next((name for name in metrics["metric"] if name not in LOWER_IS_BETTER), "")
-    return metrics[metrics["metric"] == drawn]
+def _of_metrics(metrics: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of the main metric, and of the one that is drawn if that is another: the first that grows with skill."""
+    main, drawn = metrics["metric"].iloc[:1], metrics["metric"][~metrics["metric"].isin(LOWER_IS_BETTER)].iloc[:1]
+    return [metrics[metrics["metric"] == name] for name in dict.fromkeys([*main, *drawn])] or [metrics]
 
 
 def task_tables(metrics: pd.DataFrame) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -216,7 +220,8 @@ def task_tables(metrics: pd.DataFrame) -> list[tuple[str, list[dict[str, Any]]]]
                 for row in rows.sort_values("task_sparsity", kind="stable").to_dict("records")
             ],
         )
-        for model, rows in _drawn(metrics).groupby("model", sort=False)
+        for of_metric in _of_metrics(metrics)
+        for model, rows in of_metric.groupby("model", sort=False)
     ]
 
 

@@ -465,6 +465,18 @@ def test_the_table_of_the_task_has_verdicts_in_the_order_of_sparsity() -> None:
     assert rows[1]["difference from entmax itself"].startswith("-0.020 [-0.600, 0.100]")
 
 
+def test_the_main_metric_is_told_also_where_the_figure_shows_another() -> None:
+    """By its accuracy a decoder needed few of 18 graphs, by its loss, which ablate reports, most of them."""
+    loss = tried().assign(metric="loss", delta=-tried()["delta"], verdict=[None, *["needed"] * 3])
+    both = pd.concat([loss, tried()])
+    (told,) = task_sentences(both)
+    assert told.startswith("m: all 3 graphs lose significantly; of these, the densest that is not random: ")
+    assert ": loss 0." in told
+    assert ["loss" in rows[1] for _, rows in task_tables(both)] == [True, False]
+    silent = loss.assign(verdict=None, chance=0.5)
+    assert "not shown to be better than guessing" in task_sentences(silent)[0]
+
+
 def test_graphs_that_are_drawn_at_random_count_but_are_not_told() -> None:
     (told,) = sparsefinder_findings({"metrics": tried()})
     first = (
