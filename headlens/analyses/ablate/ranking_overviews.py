@@ -13,7 +13,7 @@ from headlens.analyses.ablate.rankings import CONTROL_COLUMNS, sets_have_no_verd
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import number_text
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table
+from headlens.pages.page_tables import Cell, PageTable, difference_cell, interval_cell, number_cell, page_table
 from headlens.plots.head_grid import head_name
 from headlens.runs.reading import RecordedRun, labelled_rows, run_label, tables_of
 from headlens.statistics.non_inferiority import LEVEL
@@ -98,14 +98,19 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs)
         | {"model": row["model"], "strategy": row["strategy"], "mean of the metric": number_cell(row["area"])}
-        | {"95 % CI": _between(row, "ci_low", "ci_high"), "difference": number_cell(row.get("delta", math.nan))}
-        | {"95 % CI of it": _between(row, "delta_low", "delta_high"), "from": row.get("compared_with")}
+        | {"95 % CI": _between(row, "ci_low", "ci_high"), "difference [95 % CI]": difference_cell(row)}
+        | {"from": row.get("compared_with")}
         | {"random orders, lowest": number_cell(row["random_low"]), "highest": number_cell(row["random_high"])}
         | {"worse than it": "" if pd.isna(row["better_than"]) else f"{row['better_than']:.0f} of {row['orders']}"}
         | {
             f"{name}, {words}": number_cell(row.get(column.format(prefix), math.nan))
             for name, prefix in CONTROL_COLUMNS.items()
-            for words, column in (("lowest", "{}_low"), ("highest", "{}_high"), ("how many worse", "better_than_{}"))
+            for words, column in (("lowest", "{}_low"), ("highest", "{}_high"))
+        }
+        | {
+            f"{name}, how many worse": "" if math.isnan(worse) else Cell(f"{worse:.0f}", repr(worse))
+            for name, prefix in CONTROL_COLUMNS.items()
+            for worse in [float(row.get(f"better_than_{prefix}", math.nan))]
         }
         | {"up to": counted(int(row["most"]), "head")}
         for run, table in tables_of(runs, "pruning_areas")

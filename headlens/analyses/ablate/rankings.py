@@ -13,7 +13,7 @@ from headlens.analyses.ablate.pruning_strategies import RANDOM_SETS, Score
 from headlens.errors import counted
 from headlens.findings.verdicts import has_no_verdicts
 from headlens.heads import KEY_COLUMNS, Head
-from headlens.pages.formatting import number_text
+from headlens.pages.formatting import difference_text, number_text
 from headlens.plots.head_grid import float_column, head_name
 from headlens.statistics.bootstrap import FEWEST
 from headlens.statistics.non_inferiority import LEVEL
@@ -319,8 +319,9 @@ def comparison_notes(areas: pd.DataFrame, rankings: pd.DataFrame | None) -> list
         )
     compared = areas[areas["delta_low"].notna()]
     if len(compared):
-        several = ", ".join(
-            f"{row['strategy']} {row['delta']:+.3g} [{row['delta_low']:+.3g}, {row['delta_high']:+.3g}]"
+        names = ("delta", "delta_low", "delta_high", "p_value")
+        several = "; ".join(
+            f"{row['strategy']} {difference_text(*(row[name] for name in names), p_holm=row['p_holm'])}"
             for row in compared.to_dict("records")
         )
         notes.append(

@@ -81,7 +81,7 @@ def copying_map(circuits: pd.DataFrame) -> Figure | None:
         "copying",
         unsure=partial(_like_random, name="copying"),
         pale=f"Pale: {_LIKE_RANDOM}.",
-        remark="Blue: copies what it attends to.",
+        remark="Blue: writes in the direction of what it reads, red: against it (eigenvalues).",
     )
     with style.of_no_corpus():
         return interval_map(circuits, cells, Scale("copying score", -1.0, 1.0, style.DIVERGING), "Copying by weights")
@@ -139,7 +139,7 @@ def _panel(model: str, kind: Any, rows: pd.DataFrame, scale: Scale) -> Panel:
 
 
 def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
-    """For every model and stack how many heads copy by their weights, and for every model which two compose most."""
+    """How many heads of every model and stack have a high score of copying, and which two heads compose most."""
     sentences = []
     circuits = tables.get(HEAD_CIRCUITS.name, pd.DataFrame(columns=HEAD_CIRCUITS.names))
     known = circuits[np.isfinite(float_column(circuits, "copying"))]
@@ -161,7 +161,7 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def _copying_text(copying: int, heads: int, best: pd.Series[Any]) -> str:
-    """How many heads of a stack copy by their weights, if that is more than chance gives, and which one most.
+    """How many heads of a stack have a high score of copying, if that is more than chance gives, and which one most.
 
     Args:
         copying: how many heads have a score above that of all but one in forty heads with random weights.
@@ -174,15 +174,15 @@ def _copying_text(copying: int, heads: int, best: pd.Series[Any]) -> str:
     value, random = (f"{score:.2f}" for score in scores)
     value, random = compared_texts(*scores) if value == random else (value, random)
     above = f"above {random}, as that of one in forty heads with random weights"
+    # Eigenvalues tell of a mean over all directions, not of the token itself.
+    meaning = ": on the whole, they write in the direction of what they read."
     if stats.binom.sf(copying - 1, heads, _PASS) >= LEVEL:
-        verb = "has a score of copying" if copying == 1 else "have scores of copying"
-        text = f"{copying or 'none'} of {heads} heads {verb} {above}, which is no more than chance gives."
-    else:
-        verb = "copies by its" if copying == 1 else "copy by their"
-        text = f"{copying} of {heads} heads {verb} weights (score {above})."
+        meaning = ", which is no more than chance gives."
+    verb = "has a score of copying" if copying == 1 else "have scores of copying"
+    text = f"{copying or 'none'} of {heads} heads {verb} {above}{meaning}"
     return (
-        f"{text} The largest score is that of {head_name(best)}, {value}; it raises the logit of the token itself most "
-        f"for {best['copying_top']:.0%} of frequent tokens."
+        f"{text} The largest score is that of {head_name(best)}, {value}; of all logits of frequent tokens, it raises "
+        f"that of the token itself most for {best['copying_top']:.0%} of these."
     )
 
 

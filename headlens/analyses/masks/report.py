@@ -257,6 +257,9 @@ def _change(row: Mapping[Any, Any], *, skilled: bool) -> str:
     """
     if not (bound := bound_text(row)):
         return ""
+    # An interval over trainings says nothing of other examples.
+    if row["seeds"] > 1 and not row["seeds_agree"]:
+        bound = "over trainings, on these very examples"
     lost = f" ({bound})" if skilled else ""
     return f", a change of {value_text(*(float(row[name]) for name in DELTA))}{lost}"
 

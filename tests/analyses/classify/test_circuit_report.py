@@ -67,14 +67,14 @@ def run(**tables: pd.DataFrame) -> RecordedRun:
 
 def test_sentences_name_the_head_that_copies_most_and_the_pair_that_composes_most() -> None:
     assert circuit_sentences({"circuits": circuits(), "composition": pairs()}) == [
-        "m: 2 of 4 heads copy by their weights (score above 0.10, as that of one in forty heads with random weights). "
-        "The largest score is that of decoder.0.0, 0.90; it raises the logit of the token itself most for 25% of "
-        "frequent tokens.",
+        "m: 2 of 4 heads have scores of copying above 0.10, as that of one in forty heads with random weights: on the "
+        "whole, they write in the direction of what they read. The largest score is that of decoder.0.0, 0.90; of all "
+        "logits of frequent tokens, it raises that of the token itself most for 25% of these.",
         "m: of all pairs of heads, the keys of decoder.1.1 read most of what another head writes, decoder.0.0: 0.50 "
         "above 0.12 of random directions (the largest of all; how large that is by chance was not tested).",
     ]
     (single,) = circuit_sentences({"circuits": circuits(scores=(0.9, 0.0))})
-    assert "1 of 2 heads copies by its weights" in single
+    assert "1 of 2 heads has a score of copying above 0.10" in single
     assert circuit_sentences({"circuits": circuits(scores=(np.nan, np.nan))}) == []
     assert circuit_sentences({}) == []
 
@@ -84,7 +84,7 @@ def test_as_many_heads_as_by_chance_copy_nothing(scores: tuple[float, ...], coun
     (told,) = circuit_sentences({"circuits": circuits(scores=scores)})
     assert told.startswith(f"m: {count} heads ha")
     assert "which is no more than chance gives. The largest score is that of decoder.0.0" in told
-    assert "copies by" not in told
+    assert "they write" not in told
     assert ("above 0.1000" in told) == (scores[0] == 0.103), "scores that look alike have more digits"
 
 
@@ -112,7 +112,7 @@ def test_maps_name_no_corpus_and_pale_what_random_heads_have() -> None:
     assert composition is not None
     for figure in (copying, composition):
         assert "some corpus" not in figure.get_suptitle()
-    assert "95 % of heads with random weights" in copying.get_supxlabel()
+    assert "95 % of heads with random weights" in copying.get_supxlabel().replace("\n", " ")
     titles = [axes.get_title(loc="left").replace("\n", " ") for axes in composition.axes if axes.get_title(loc="left")]
     assert titles == ["m: queries of decoder", "m: keys of decoder", "m: values of decoder", "m: queries of cross"]
     assert copying_map(circuits(scores=(np.nan, np.nan))) is None
