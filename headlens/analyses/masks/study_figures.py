@@ -293,8 +293,14 @@ def quality_figure(table: pd.DataFrame, unmasked: pd.DataFrame | None = None) ->
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
     across = 1 if style.in_column() else min(2, len(blocks))
+    # A mask of half of the layers stands where it would stand in all of them.
+    parts = "layers" in table and not (table["layers"].isna() | (table["layers"].astype(str) == "all")).all()
     title, width = (
-        titled("Quality under masks", table, without_mask(table) if unmasked is None else unmasked),
+        titled(
+            f"Quality under masks{', masked share of their layers alone' * parts}",
+            table,
+            without_mask(table) if unmasked is None else unmasked,
+        ),
         min(style.page_width(), style.FULL_WIDTH * across / 2),
     )
     curves = [curve for _, rows in blocks for curve in mask_curves(rows)]

@@ -98,4 +98,9 @@ def test_graphs_are_compared_by_the_texts() -> None:
     assert quality_by_pattern(masks([("graph:syntax", "all")])) is None
     figure = quality_by_pattern(table)
     assert figure is not None
+    assert "masked share of their layers alone" in " ".join(text.get_text() for text in figure.texts).replace("\n", " ")
+    everywhere = quality_by_pattern(table.assign(layers="all"))
+    assert everywhere is not None
+    assert "layers alone" not in " ".join(text.get_text() for text in everywhere.texts).replace("\n", " ")
+    assert figure is not None
     assert [text.get_text() for text in figure.axes[0].texts] == ["star last:3"]
