@@ -17,14 +17,17 @@ from headlens.corpora.encoding import SentenceEncoder
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
-from headlens.statistics.bootstrap import Draws
+from headlens.statistics.bootstrap import FEWEST, Draws
 from headlens.statistics.intervals import wilson
 from headlens.statistics.non_inferiority import Margin
 from headlens.statistics.paired_tests import Comparison, Right, interval_around, replicates_of
 from headlens.tasks.example_sources import SourceCounts, TaskSource
+from headlens.tasks.examples import texts_of
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 from headlens.visible_text import warn_visibly
+
+_WORTH_TELLING = 0.1  # share of the examples that repeat the texts of others
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,8 @@ def records_of(
     in_parts = SplitWhenOutOfMemory(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     evaluated: list[tuple[int, str, str]] = []  # index, id and key of every example
     blocks: list[Floats] = []
-    for batch in budget_batches(prepare_all(task, source, reader, counts), options.batch_tokens):
+    prepared = with_repeated_told(prepare_all(task, source, reader, counts), counts, source.name)
+    for batch in budget_batches(prepared, options.batch_tokens):
         blocks.append(in_parts(batch))
         evaluated += [(p.index, p.example.id, p.example.key) for p in batch]
         options.progress(len(evaluated))
@@ -252,6 +256,28 @@ def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCo
     for side in sides:
         side.check(reader.max_unknown, source.name, reader.tokenizer)
         counts.note(*side.notes(reader.tokenizer))
+
+
+def with_repeated_told(
+    prepared: Iterable[PreparedExample], counts: SourceCounts, name: str
+) -> Iterator[PreparedExample]:
+    """Yields what a model is evaluated on; at the end `counts` has a note if many examples repeat the texts of others.
+
+    Args:
+        prepared: the examples.
+        counts: of their source.
+        name: of it.
+    """
+    times = Counter[int]()
+    for one in prepared:
+        times[hash(texts_of(one.example))] += 1
+        yield one
+    number, repeated = times.total(), times.total() - len(times)
+    if number >= FEWEST and repeated >= _WORTH_TELLING * number:
+        counts.note(
+            f"{repeated:,} of {counted(number, 'example')} of {name} repeat the texts of others: intervals and "
+            "p-values take them for independent ones, and are too small."
+        )
 
 
 def budget_batches(

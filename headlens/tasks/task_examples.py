@@ -16,7 +16,7 @@ from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.checkpoint_weights import require_trained
 from headlens.models.loading import LoadedModel
 from headlens.statistics.seeding import generator_of
-from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all, token_count
+from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all, token_count, with_repeated_told
 from headlens.tasks.example_sources import DataSummary, SourceCounts, TaskSource, fingerprint
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task
@@ -55,7 +55,7 @@ class Examples:
         reader, counts = Reader.of(loaded, task.labels, outputs=task.outputs), SourceCounts()
         task.notes(reader)  # what cannot be measured is refused before anything is read
         prepared = []
-        for example in prepare_all(task, source, reader, counts):
+        for example in with_repeated_told(prepare_all(task, source, reader, counts), counts, source.name):
             prepared.append(example)
             advance(1)
         if not prepared:

@@ -21,7 +21,14 @@ from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.classification import SequenceClassification
-from headlens.tasks.evaluation import EvaluationOptions, budget_batches, estimates, evaluate, prepare_all
+from headlens.tasks.evaluation import (
+    EvaluationOptions,
+    budget_batches,
+    estimates,
+    evaluate,
+    prepare_all,
+    with_repeated_told,
+)
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.open_task import DataOptions, open_task
@@ -204,3 +211,13 @@ def test_texts_that_become_no_token_are_left_out(wordpiece_tokenizer: PreTrained
     prepared = list(prepare_all(CATALOGUE["sst2"].task, source, Reader(wordpiece_tokenizer), counts))
     assert [p.example.id for p in prepared] == ["2"]
     assert counts.too_long == 1
+
+
+@pytest.mark.parametrize(("repeated", "told"), [(0, ""), (9, ""), (10, "10 of 100 examples of given repeat")])
+def test_examples_that_repeat_others_are_told(repeated: int, told: str) -> None:
+    """Ten copies of a file have intervals as if they were ten times as many sentences."""
+    distinct = 100 - repeated
+    examples = [TextExample(str(n), (f"text {n % distinct}", "the same")) for n in range(100)]
+    counts, prepared = SourceCounts(), [PreparedExample(n, example, ()) for n, example in enumerate(examples)]
+    assert list(with_repeated_told(prepared, counts, "given")) == prepared
+    assert [note[: len(told)] for note in counts.notes] == [told] * bool(told)
