@@ -293,7 +293,9 @@ def _span(pruning: pd.DataFrame, inches: float) -> tuple[tuple[float, float], tu
     usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
     apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
     values = curves.no_shorter_than_margin((float(known.min()) - margin, float(known.max()) + margin), pruning)
-    return (middle - 0.57 * wide, middle + 0.57 * wide), values, apart
+    # Room for the outermost strategies beside the smallest and the largest number.
+    half = 0.5 * wide + max(0.07 * wide, apart * (0.5 * len(_strategies(pruning)) + 1.0))
+    return (middle - half, middle + half), values, apart
 
 
 def _ticks(counts: Grid, room: float) -> list[float]:

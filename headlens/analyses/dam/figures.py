@@ -213,7 +213,7 @@ def importance_over_training(importance: pd.DataFrame, model: str = "") -> Figur
     known = [c for c in CLASSES if c in set(importance["class"])]
     title = ", ".join(filter(None, ["Learned importance of positions during training, mean over heads", model]))
     figure = style.constrained_figure(style.FULL_WIDTH, 2.2, title)
-    drawn = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
+    drawn, rims = figure.subplots(1, len(known), sharey=True, squeeze=False)[0], 0
     for place, (name, axes) in enumerate(zip(known, drawn, strict=True)):
         style.dress(axes, "update", "" if place else _P)
         lines = [
@@ -226,9 +226,12 @@ def importance_over_training(importance: pd.DataFrame, model: str = "") -> Figur
             # As a rim around the points that would hide it.
             above = sum(len(y) == len(other[1]) and np.abs(y - other[1]).max() < SAME_PLACE for other in lines[number:])
             axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, label=label)
+            rims += above
         axes.set_ylim(0, 1.05)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         style.heading(axes, CLASS_LABELS.get(name, name), 3.0)
+    if rims:
+        drawn[0].plot([], [], color=style.FAINT, linewidth=2.5, label="wide: lies below another line")
     legend_below(figure, list(drawn))
     return figure
 

@@ -242,7 +242,8 @@ def test_a_line_in_the_place_of_another_one_is_seen_as_its_rim() -> None:
     figure = importance_over_training(importance().assign(p=lambda rows: 0.5 - 0.2 * (rows["penalty"] > 0.5)))
     assert figure is not None
     widths = [line.get_linewidth() for line in figure.axes[0].lines]
-    assert widths == [2.5, 1, 2.5, 1], "a line and its control, for each penalty"
+    assert widths == [2.5, 1, 2.5, 1, 2.5], "a line and its control, for each penalty, and what wide ones mean"
+    assert "wide: lies below another line" in figure.axes[0].get_legend_handles_labels()[1]
 
 
 def test_markdown_compares_masks_with_and_without_the_diagonal() -> None:
