@@ -332,7 +332,9 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     }
     # What is told next stands last.
     others = "".join(sorted(texts.values(), key=lambda text: text == texts.get(row["verdict"])))
-    which = f"; of these, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
+    # Those that lose less than the margin are in two groups if some of them lose significantly.
+    these = f"all {alike} below the margin" if both and row["verdict"] == NOT_NEEDED else "these"
+    which = f"; of {these}, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
     less = f" ({both} of them less than the margin)" * bool(both)
     return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{less}{others}{which}"
 
@@ -399,8 +401,9 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
     one_answer = one_answer_after(row)
     gain = delta < 0 if row["metric"] in LOWER_IS_BETTER else delta > 0
-    is_better = gain and float(row.get("p_holm", math.nan)) < LEVEL
-    least = "is significantly better" if is_better else f"loses less than the margin of {margin}"
+    differs = delta != 0 and float(row.get("p_holm", math.nan)) < LEVEL
+    least = f"loses {'significantly, but ' * differs}less than the margin of {margin}"
+    least = "is significantly better" if gain and differs else least
     if does := {NOT_NEEDED: least, NEEDED: "loses significantly"}.get(row["verdict"]):
         return f"{row['task']} with {what} {does}{corrected}: {measured}.{one_answer}"
     number = float(row["n_to_decide"]) if "n_to_decide" in row else math.nan

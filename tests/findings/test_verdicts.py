@@ -31,6 +31,7 @@ from headlens.findings.verdicts import (
     known_verdicts,
     margin_of,
     not_apart,
+    taken_away_text,
     tied,
     with_family_verdicts,
     within_guesses,
@@ -206,6 +207,19 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
             else "none of 2 masks loses significantly, 2 lose less than the margin"
         )
         assert told(both).startswith(begin), "numbers that add up"
+        # The one that is told may be of either group of those below the margin.
+        last = "; of all 2 below the margin, the sparsest: " if lost else "; of these, the sparsest: "
+        assert told(both).removesuffix(" (1 measured better)").endswith(last)
+        told_of = taken_away_text(both.iloc[0].to_dict(), "a mask", 2, "masks")
+        assert ("loses significantly, but less than the margin" in told_of) == lost
+        assert ("is significantly better" in told_of) != lost
+
+
+def test_masks_that_lose_significantly_below_the_margin_are_counted() -> None:
+    """The means of one seed lost the corrected p-value on their way to the sentence: "none of 2 masks"."""
+    small = SMALL | {"delta": -0.004, "delta_high": -0.001, "p_value": 1e-6}
+    text = " ".join(report_of("masks").findings(recorded("masks", masks(small, SMALL))))
+    assert "1 of 2 masks in all layers loses significantly (1 of them less than the margin), 1 other loses less" in text
 
 
 @pytest.mark.parametrize(
@@ -329,12 +343,13 @@ def test_tables_with_half_of_the_columns_are_refused(command: str) -> None:
     check_table(schema, filled.drop(columns=list(SWEEP_VERDICT)), Path("table.csv"))
 
 
-def test_means_of_seeds_have_a_bound_and_no_verdict() -> None:
+def test_means_of_seeds_are_over_trainings_and_have_no_verdict() -> None:
     tables = [masks(row)["masks"].assign(seed=seed) for seed, row in enumerate((UNDECIDED, LARGE))]
     table = pd.concat(tables, ignore_index=True)
     *_, text = report_of("masks").findings(recorded("masks", {"masks": table}))
     assert "not decided" not in text
-    assert "] (may lose up to " in text
+    assert "] (over trainings, on these very examples)." in text
+    assert "may lose" not in text, "an interval over trainings says nothing of other examples"
     (page,) = report_of("masks").overviews([recorded("masks", {"masks": table})])
     assert "verdict" not in [column.name for column in page.columns]
 

@@ -59,7 +59,7 @@ BLOCK = ["model", "task", "metric"]
 SHARES = ("sparsity", "sparsity_texts")
 LESS = "difference from unmasked"
 # Of a training; the means of several have none, as their interval over few seeds is wide, and not corrected.
-_VERDICT = ("verdict", "margin", "p_margin_holm", "n_to_decide")
+_VERDICT = ("verdict", "margin", "p_holm", "p_margin_holm", "n_to_decide")
 _ANSWERS = ("n", "same_answer", "answer_share", "seeds_agree")
 CHANCE = "chance"  # what guessing without reading gives
 _CONTROL_LOOKS = {
