@@ -351,16 +351,17 @@ def _losses(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
     return np.where(lower, 1.0, -1.0) * float_column(rows, "delta")
 
 
-def tied(alike: float, what: str = "heads", near: int = 0) -> str:
+def tied(alike: float, what: str = "heads", near: int = 0, how: str = "") -> str:
     """The words behind one of several items with the same number; empty for a single item.
 
     Args:
         alike: how many have that number.
         what: they are.
         near: how many others it is not told apart from, see `not_apart`.
+        how: the intervals of these are compared, if not as they stand.
     """
     ties = [f"{alike:.0f} {what} tie"] if alike > 1 else []
-    ties += [overlap_text(near, what)] if near else []
+    ties += [f"{how}{overlap_text(near, what)}"] if near else []
     return f" ({'; '.join(ties)})" if ties else ""
 
 

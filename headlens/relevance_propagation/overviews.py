@@ -241,7 +241,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             value = value_text(*(float(row[name]) for name in _RAW))
             sentences.append(
                 f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "
-                f"summed magnitudes of its stack's heads{tied(1, near=near)}."
+                f"summed magnitudes of its stack's heads{tied(1, near=near, how='in magnitude, ')}."
             )
         ordered = largest_shares(part.rows, len(part.rows))
         for row in ordered[ordered["relevance"] > ordered["even"]].head(1).to_dict("records"):

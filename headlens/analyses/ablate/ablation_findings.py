@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate.figures import DENOISE, KEEP_ONLY, NONE, RANDOM, not_ablated, receiver_text, significant
@@ -106,7 +107,7 @@ def _needed(rows: pd.DataFrame) -> str:
     task, metric, baseline = (rows[name].iloc[0] for name in ("task", "metric", "baseline"))
     worst, worse, sure = most_damage(rows, 1), worsening(rows), significant(rows)
     among = f"of the {len(rows)} heads that were ablated, " if len(others) else ""
-    better, counts = _better_without(rows[sure & (worse < 0)]), counts_text(rows, tests)
+    better, counts = _better_without(rows, sure & (worse < 0)), counts_text(rows, tests)
     verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
     if counts and mode == "path":
         verdicts = f" Of the direct paths{receiver_text(rows)}, not of the heads: {counts[0].lower()}{counts[1:]}"
@@ -206,12 +207,12 @@ def _restored(rows: pd.DataFrame) -> str:
     )
 
 
-def _better_without(rows: pd.DataFrame) -> str:
-    """How many heads make a model significantly better when removed, and the foremost one."""
-    if rows.empty:
+def _better_without(every: pd.DataFrame, better: npt.NDArray[np.bool_]) -> str:
+    """How many heads make a model significantly better when removed, and the foremost one, compared with all heads."""
+    if not better.any():
         return ""
-    place = int(np.argmin(worsening(rows)))
-    row, near = rows.iloc[place], not_apart(rows, place, _CHANGE)
+    rows, place = every[better], int(np.argmin(np.where(better, worsening(every), np.inf)))
+    row, near = every.iloc[place], not_apart(every, place, _CHANGE)
     value, _ = compared_texts(row["value"], row["baseline"])
     best, gone = f"{head_name(row)}{tied((rows['delta'] == row['delta']).sum(), near=near)}", without(str(row["mode"]))
     begin = f"{gone[0].upper()}{gone[1:]}"

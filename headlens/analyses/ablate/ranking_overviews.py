@@ -108,7 +108,7 @@ def pruning_areas(runs: Sequence[RecordedRun]) -> PageTable:
             for words, column in (("lowest", "{}_low"), ("highest", "{}_high"))
         }
         | {
-            f"{name}, how many worse": "" if math.isnan(worse) else Cell(f"{worse:.0f}", repr(worse))
+            f"{name}, how many worse": Cell("") if math.isnan(worse) else Cell(f"{worse:.0f}", repr(worse))
             for name, prefix in CONTROL_COLUMNS.items()
             for worse in [float(row.get(f"better_than_{prefix}", math.nan))]
         }

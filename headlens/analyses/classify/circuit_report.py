@@ -203,7 +203,7 @@ def circuit_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "Pairs of heads that compose most",
             pairs,
             "The pairs of every model in which something of the later head reads most of what the earlier head writes "
-            f"({shown_of(_BEST, len(pairs))}), above what random directions give.",
+            f"({shown_of(_BEST, len(pairs))}): by how much it is above that of random directions, which is beside it.",
         ),
     ]
 
@@ -232,7 +232,7 @@ def composition_records(pairs: pd.DataFrame, most: int = _BEST) -> list[dict[str
             "head": head_name(row),
             "reads with its": COMPOSITION_KINDS[row["kind"]],
             "what writes": _other(row),
-            "composition": row["composition"],
+            "composition above random": row["composition"],
             "random": row["random"],
         }
         for _, rows in pairs.groupby("model", sort=False)

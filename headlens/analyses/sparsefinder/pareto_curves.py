@@ -156,7 +156,8 @@ def areas(
     gold, sampled_gold, *_ = measured.get(GOLD, (np.array(np.nan), np.full(len(replicates), np.nan), np.nan, 0))
     possible, sampled_possible = _gain(gold, by_chance), _gain(sampled_gold, sampled_chance)
     least, _ = percentile_interval((sampled_gold - sampled_chance)[:, None])
-    if (least <= 0).any():  # shares of a difference that may be nothing, or have the other sign
+    # Shares of a difference that is next to nothing, that may be nothing, or may have the other sign.
+    if np.isnan(possible) or (least <= 0).any():
         possible, sampled_possible = np.array(np.nan), np.full(len(replicates), np.nan)
     table = []
     for method, (own_area, sampled, at_90, count) in measured.items():

@@ -269,9 +269,9 @@ def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) 
     for quality, rows in areas[areas["quality"] != "recall"].groupby("quality", sort=False):
         if rows["share"].isna().all():
             notes.append(
-                f"Without any predicted pair the model is not shown to have another {quality} than with all of them: "
-                "there is no normalised area, which would be a share of that difference. The values themselves are in "
-                "metrics.csv."
+                f"There is no normalised area of {quality}, a share of the difference between attention with all pairs "
+                "of entmax and without any: that makes less than 0.005 of area, or is not shown to be above 0. The "
+                "values themselves are in metrics.csv."
             )
     if "examples" not in tables:
         notes.append(

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,11 @@ from headlens.analyses.ablate.figures import pruning_curve
 from headlens.analyses.ablate.options import COMMAND, STRATEGIES, PruneOptions
 from headlens.analyses.ablate.overviews import control_names, one_row_for_orders
 from headlens.analyses.ablate.pruning_strategies import CONTROLS, RANDOM_SETS, control_sets
+from headlens.analyses.ablate.ranking_overviews import pruning_areas
 from headlens.analyses.ablate.rankings import area_table, control_notes
 from headlens.errors import OptionError
 from headlens.heads import Head
+from headlens.runs.reading import RecordedRun
 
 HEADS = [Head(stack, layer, head) for stack in ("encoder", "cross") for layer in range(2) for head in range(2 + layer)]
 
@@ -199,3 +202,12 @@ def test_one_draw_of_a_control_is_no_line(alone: str) -> None:
     assert figure is not None
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(labels) == 3
+
+
+def test_the_page_has_areas_beside_those_of_controls_also_where_there_are_none() -> None:
+    """A column of cells and empty texts ended the report of every run of `--prune 2` with controls."""
+    areas = area_table(table()).assign(model="m", orders=2, most=4)
+    run = RecordedRun(Path("run"), "run", {"command": "ablate", "status": "finished"}, {"pruning_areas": areas})
+    page = pruning_areas([run])
+    place = [column.name for column in page.columns].index("random-by-layer, how many worse")
+    assert sorted({row[place].text for row in page.rows}) == ["", "1"]

@@ -132,6 +132,12 @@ def test_shares_of_a_difference_that_may_be_nothing_are_not_given() -> None:
         )
         assert found["share"].notna().all() == known
         assert found["area"].notna().all()
+    # A difference that is sure, but next to nothing, has neither shares nor intervals of these, in no sample.
+    samples = np.stack([0.78 + noise[:, :2], np.broadcast_to(points["sparsity"], (200, 2))], axis=-1)
+    small = areas(
+        points, "accuracy", (0.78, 0.779), samples=samples, sampled_ends=(0.78 + noise[:, 0], 0.75 + noise[:, 2])
+    )
+    assert small[["share", "share_ci_low", "share_ci_high"]].isna().all(axis=None)
 
 
 def test_of_attention_that_is_all_but_dense_nothing_is_possible() -> None:
