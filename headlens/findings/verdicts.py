@@ -171,7 +171,9 @@ def within_guesses(rows: pd.DataFrame) -> bool:
     if "chance" not in rows or "metric" not in rows or set(rows["metric"]) & LOWER_IS_BETTER:
         return False
     columns = rows.reindex(columns=[*VALUES, "chance", "n"]).astype(float)
-    known = columns[np.isfinite(columns["chance"]) & np.isfinite(columns[VALUES[1]])]
+    # What has no interval, as where no resample differs, is no better than guesses if it has no more than they have.
+    no_more = columns[VALUES[0]] <= columns["chance"]
+    known = columns[np.isfinite(columns["chance"]) & (np.isfinite(columns[VALUES[1]]) | no_more)]
     return len(known) > 0 and not any(_exceeds_guesses(*row) for row in known.itertuples(index=False))
 
 

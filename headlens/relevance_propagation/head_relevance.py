@@ -313,8 +313,8 @@ def _relevance_notes(
     texts = {
         "cancelled": "Where positive and negative relevance of a layer's heads all but cancel, an example has no "
         "shares and is left out of that layer's means",
-        "negative": "In some examples the heads of a layer together work against the target; a positive share there "
-        "means contributing to that opposition. See `signed` and `raw` for the sign",
+        "negative": "In some examples with shares the heads of a layer together work against the target; a positive "
+        "share there means contributing to that opposition. See `signed` and `raw` for the sign",
     }
     for column, text in texts.items():
         layer_texts = [f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column]]

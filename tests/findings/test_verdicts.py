@@ -452,6 +452,13 @@ def test_models_within_guesses(metric: str, chance: list[float], low: list[float
     assert not within_guesses(pd.DataFrame({"metric": [metric], "ci_low": [0.0]}))
 
 
+def test_a_model_without_any_right_answer_is_within_guesses() -> None:
+    """No resample differs from another there, so that it has no interval: why there are no verdicts went untold."""
+    row = {"metric": ["accuracy"], "chance": [0.04], "ci_low": [math.nan], "value": [0.0]}
+    assert within_guesses(pd.DataFrame(row))
+    assert not within_guesses(pd.DataFrame(row | {"value": [0.5]})), "of too few examples for an interval"
+
+
 @given(right=st.integers(0, 60), n=st.integers(1, 60), chance=st.sampled_from([0.25, 0.5, 0.9]))
 def test_figures_and_notes_agree_on_shares_within_guesses(right: int, n: int, chance: float) -> None:
     """Of 60 right answers of 100 the interval begins at .502, and the exact test does not show more than .5."""
