@@ -199,6 +199,8 @@ def test_the_most_damage_is_said_of_a_head_that_intervals_tell_apart() -> None:
     (text,) = of("ablate", ablation=changed)
     overlap = "(the intervals of 1 other head overlap with its own)"
     assert f"demo: one of the heads that sst2 suffers most without is encoder.0.0 {overlap}: accuracy 0.675" in text
+    # Of all heads, also that without a significant change.
+    overlap = "(the intervals of 2 other heads overlap with its own)"
     assert text.endswith(f"is significantly better, among them encoder.1.0 {overlap}: 0.925.")
 
 
