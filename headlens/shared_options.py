@@ -30,6 +30,12 @@ TRAINED_MODEL = Option(
     metavar="MODEL",
     argument=True,
 )
+TRAINED_ENCODER = Option(
+    "Checkpoint with an encoder to start from, or a new one: new:bert-small, new:albert-small (also -tiny, -base), or "
+    "by layers, heads and width: new:bert-3x8x128.",
+    metavar="MODEL",
+    argument=True,
+)
 CORPUS_SOURCE = Option("demo, FILE.conllu|txt, FILE.tsv|csv|jsonl (with --column), hub:NAME.", CORPUS, "SOURCE")
 TARGET_FILE = Option("Translations, or the second sentences of pairs, line by line.", CORPUS, "FILE")
 SENTENCE_COLUMN = Option("Column that contains the sentences.", CORPUS, "NAME")

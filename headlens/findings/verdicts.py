@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.errors import OptionError, counted
-from headlens.pages.formatting import DELTA, compared_texts, number_text, value_text
+from headlens.pages.formatting import DELTA, compared_texts, deciding_text, number_text, value_text
 from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
@@ -398,13 +398,16 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
     delta, *ends = (float(row[name]) for name in DELTA)
     value, intact = compared_texts(row["value"], row["value"] - delta)
     measured = f"{row['metric']} {value} instead of {intact}, a change of {value_text(delta, *ends)}"
+    p_holm = float(row.get("p_holm", math.nan))
+    if decides := deciding_text(*ends, p_holm):
+        measured += f", p (Holm) {p_holm:.2g}{decides}"
     if not pd.isna(examples := row.get("n")):
         measured += f", n = {int(examples):,}"
     margin = amount_text(float(row["margin"]), str(row["metric"]))
     corrected = f" (corrected for {tests} {of})" if "p_margin_holm" in row and tests > 1 else ""
     one_answer = one_answer_after(row)
     gain = delta < 0 if row["metric"] in LOWER_IS_BETTER else delta > 0
-    differs = delta != 0 and float(row.get("p_holm", math.nan)) < LEVEL
+    differs = delta != 0 and p_holm < LEVEL
     least = f"loses {'significantly, but ' * differs}less than the margin of {margin}"
     least = "is significantly better" if gain and differs else least
     if does := {NOT_NEEDED: least, NEEDED: "loses significantly"}.get(row["verdict"]):

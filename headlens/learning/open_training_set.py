@@ -231,6 +231,9 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
     corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
     notes = embedded_notes(options.corpus, summary.sentences)
+    if options.dev == options.corpus:
+        advice = "on other text expect it to be worse. Name one with --dev."
+        notes.append(f"The model is evaluated on {corpus.name}, the text that it learns: {advice}")
     with run.reporter.status("tokenizing"):
         training_set = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
         assert isinstance(training_set.data, TextData)

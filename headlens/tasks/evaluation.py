@@ -272,12 +272,24 @@ def with_repeated_told(
     for one in prepared:
         times[hash(texts_of(one.example))] += 1
         yield one
-    number, repeated = times.total(), times.total() - len(times)
-    if number >= FEWEST and repeated >= _WORTH_TELLING * number:
-        counts.note(
-            f"{repeated:,} of {counted(number, 'example')} of {name} repeat the texts of others: intervals and "
-            "p-values take them for independent ones, and are too small."
-        )
+    counts.repeated = times.total() - len(times)
+    counts.note(*repeated_notes(counts, times.total(), name))
+
+
+def repeated_notes(counts: SourceCounts, number: int, name: str) -> list[str]:
+    """The note on examples that repeat the texts of others, where they are many.
+
+    Args:
+        counts: of what a model was evaluated on.
+        number: how many examples that are.
+        name: of their source.
+    """
+    if number < FEWEST or counts.repeated < _WORTH_TELLING * number:
+        return []
+    return [
+        f"{counts.repeated:,} of {counted(number, 'example')} of {name} repeat the texts of others: intervals and "
+        "p-values take them for independent ones, and are too small."
+    ]
 
 
 def budget_batches(

@@ -33,6 +33,7 @@ class SourceCounts:
         too_long: left out because the model does not read so many tokens, or because there is nothing to predict.
         too_short: left out because their texts have fewer words than `min_words`.
         examples: the rest.
+        repeated: those of them that repeat the texts of others, of what a model is evaluated on.
         notes: what to know about how the rows were read.
         broken: left out because they cannot be read.
         first_broken: place of the first of these, and what is wrong with them.
@@ -43,6 +44,7 @@ class SourceCounts:
     too_long: int = 0
     too_short: int = 0
     examples: int = 0
+    repeated: int = field(default=0, compare=False)
     broken: int = 0
     first_broken: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=(), compare=False)

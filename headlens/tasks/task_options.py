@@ -177,7 +177,7 @@ class TaskData(Checked):
         TASK,
         metavar="NAME",
         parse=task_name,
-        shown="what fits model and data; without data paraphrase, for decoders causal-lm",
+        shown="what fits model and data; without data and a task head, paraphrase",
     )
     data: tuple[str, ...] = option((), shared_options.EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), shared_options.EXAMPLE_COLUMNS)

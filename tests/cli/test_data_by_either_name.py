@@ -82,6 +82,7 @@ def test_all_commands_read_the_white_space_of_a_text(headlens: Headlens, tmp_pat
     loss = (rows["value"] - rows["delta"]).iloc[0]
     assert sweep.loc[("unpruned", "loss"), "value"] == pytest.approx(loss, rel=1e-6)
     told = [Path(f"{run}/run.json").read_text(encoding="utf-8") for run in "apc"]
+    assert "The model is evaluated on odd, the text that it learns" in told[1]
     assert {re.findall(r"among the ([\d,]+) evaluated", text)[0] for text in told} == {tokens}
 
 

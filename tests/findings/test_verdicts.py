@@ -215,6 +215,17 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
         assert ("is significantly better" in told_of) != lost
 
 
+def test_where_interval_and_test_disagree_the_p_value_is_told() -> None:
+    """Four examples gained and none lost: an interval without 0, and a p-value of .125."""
+    row = SMALL | {"delta": 0.04, "delta_low": 0.002, "delta_high": 0.097, "p_holm": 0.125, "verdict": "not needed"}
+    about = {"metric": "accuracy", "value": 0.861, "margin": 0.01, "task": "sst2", "n": 101}
+    told = taken_away_text(row | about, "2 heads pruned", 1, "sets")
+    assert (
+        "a change of 0.040 [0.002, 0.097], p (Holm) 0.12, which decides on a change, not the interval, n = 101." in told
+    )
+    assert "p (Holm)" not in taken_away_text(row | about | {"p_holm": 0.01}, "2 heads pruned", 1, "sets")
+
+
 def test_masks_that_lose_significantly_below_the_margin_are_counted() -> None:
     """The means of one seed lost the corrected p-value on their way to the sentence: "none of 2 masks"."""
     small = SMALL | {"delta": -0.004, "delta_high": -0.001, "p_value": 1e-6}

@@ -145,8 +145,9 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     known = circuits[np.isfinite(float_column(circuits, "copying"))]
     for (model, _), rows in known.groupby(["model", "stack"], sort=False):
         best = _largest(rows, "copying", 1).iloc[0]
-        copying = int((float_column(rows, "copying") > float_column(rows, "copying_random")).sum())
-        sentences.append(f"{model}: {_copying_text(copying, len(rows), best)}")
+        scores, random = float_column(rows, "copying"), float_column(rows, "copying_random")
+        above, below = int((scores > random).sum()), int((scores < -random).sum())
+        sentences.append(f"{model}: {_copying_text(above, below, len(rows), best)}")
     pairs = tables.get(COMPOSITION.name, pd.DataFrame(columns=COMPOSITION.names))
     for (model, *_), rows in pairs.groupby(["model"], sort=False):
         best = _largest(rows, "composition", 1).iloc[0]
@@ -160,11 +161,12 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     return sentences
 
 
-def _copying_text(copying: int, heads: int, best: pd.Series[Any]) -> str:
+def _copying_text(copying: int, below: int, heads: int, best: pd.Series[Any]) -> str:
     """How many heads of a stack have a high score of copying, if that is more than chance gives, and which one most.
 
     Args:
         copying: how many heads have a score above that of all but one in forty heads with random weights.
+        below: how many have one as far below 0.
         heads: how many there are.
         best: the row of the one with the largest score.
     """
@@ -175,7 +177,8 @@ def _copying_text(copying: int, heads: int, best: pd.Series[Any]) -> str:
     value, random = compared_texts(*scores) if value == random else (value, random)
     above = f"above {random}, as that of one in forty heads with random weights"
     # Eigenvalues tell of a mean over all directions, not of the token itself.
-    meaning = ": on the whole, they write in the direction of what they read."
+    against = f", {below} against it (below -{random})" * bool(below)
+    meaning = f": on the whole, they write in the direction of what they read{against}."
     if stats.binom.sf(copying - 1, heads, _PASS) >= LEVEL:
         meaning = ", which is no more than chance gives."
     verb = "has a score of copying" if copying == 1 else "have scores of copying"

@@ -103,11 +103,12 @@ def shape_notes(choice: HeadChoice, losses: Losses) -> list[str]:
 
 def ranking_notes(request: CompactRequest, text: TextLoss) -> list[str]:
     """A note where heads were ranked on the text that the loss is measured on."""
-    if request.remove is None or text.source.name != ranked_on(request.from_file):
+    if text.source.name != ranked_on(request.from_file):
         return []
+    were = "Heads were ranked" if request.remove is not None else "The heads that go were chosen"
     return [
-        f"Heads were ranked on {text.source.name}, the text that the loss is measured on: on other texts expect to "
-        "lose more. Name one with --corpus."
+        f"{were} on {text.source.name}, the text that the loss is measured on: on other texts expect to lose more. "
+        "Name one with --corpus."
     ]
 
 

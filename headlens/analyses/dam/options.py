@@ -11,7 +11,7 @@ from headlens.learning.training_options import BLOCK, TrainingSetOptions
 from headlens.models.model_options import ModelOptions
 from headlens.option_values import numbers
 from headlens.options import DEMO, OUTPUT, TRAINING, Checked, CommandOptions, option
-from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_MODEL, VOCABULARY, OutputOptions
+from headlens.shared_options import FIGURES, FREEZE, MARGIN, TRAINED_ENCODER, VOCABULARY, OutputOptions
 
 if TYPE_CHECKING:
     from headlens.learning.mask_learning import MaskLearningOptions
@@ -117,7 +117,7 @@ class DamRequest(Checked):
         OptionError: if a number is out of range.
     """
 
-    model: str = option(DEMO, TRAINED_MODEL)
+    model: str = option(DEMO, TRAINED_ENCODER)
     lambdas: tuple[float, ...] = option(
         (1e-3, 1e-2, 1e-1),
         "Strengths λ of the penalty; one run for each.",

@@ -68,8 +68,9 @@ def run(**tables: pd.DataFrame) -> RecordedRun:
 def test_sentences_name_the_head_that_copies_most_and_the_pair_that_composes_most() -> None:
     assert circuit_sentences({"circuits": circuits(), "composition": pairs()}) == [
         "m: 2 of 4 heads have scores of copying above 0.10, as that of one in forty heads with random weights: on the "
-        "whole, they write in the direction of what they read. The largest score is that of decoder.0.0, 0.90; of all "
-        "logits of frequent tokens, it raises that of the token itself most for 25% of these.",
+        "whole, they write in the direction of what they read, 1 against it (below -0.10). The largest score is that "
+        "of decoder.0.0, 0.90; of all logits of frequent tokens, it raises that of the token itself most for 25% of "
+        "these.",
         "m: of all pairs of heads, the keys of decoder.1.1 read most of what another head writes, decoder.0.0: 0.50 "
         "above 0.12 of random directions (the largest of all; how large that is by chance was not tested).",
     ]

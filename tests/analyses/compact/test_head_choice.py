@@ -20,10 +20,15 @@ from headlens.analyses.compact.head_choice import (
     tie_notes,
 )
 from headlens.analyses.compact.options import CompactRequest, Shape
+from headlens.analyses.compact.shape_costs import ranking_notes
+from headlens.analyses.compact.text_loss import TextLoss
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.files import write_json
 from headlens.heads import Head, parse_heads
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.language_modeling import CausalLM
 
 # Two layers of six heads; 0, 1, 2 and 3, 4, 5 share their keys.
 GROUPED = [Site("decoder", layer, 6, f"layers.{layer}", shared_by=3) for layer in (0, 1)]
@@ -203,6 +208,19 @@ def test_the_text_of_a_ranking(tmp_path: Path) -> None:
     assert ranked_on(None) == ranked_on(tmp_path / "ablation.csv") == ""
     write_json({"command": "ablate", "models": [{"model": "a", "data": {"name": "sentences"}}]}, tmp_path / "run.json")
     assert ranked_on(tmp_path / "ablation.csv") == "sentences"
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "told"), [("a", ("2",), "Heads were ranked on a"), ("a", (), "The heads that go"), ("b", (), "")]
+)
+def test_heads_that_were_chosen_on_the_text_are_told(
+    tmp_path: Path, name: str, heads: tuple[str, ...], told: str
+) -> None:
+    """Of a set of pruning.csv, which the next-step line of ablate names, nothing was said."""
+    write_json({"command": "ablate", "models": [{"model": "m", "data": {"name": "a"}}]}, tmp_path / "run.json")
+    text = TextLoss(CausalLM(), MemoryExamples((), name), EvaluationOptions())
+    notes = ranking_notes(CompactRequest(model="m", from_file=tmp_path / "pruning.csv", heads=heads), text)
+    assert [note.startswith(told) for note in notes] == [True] * bool(told)
 
 
 def test_a_run_of_ablate_ranks_heads(tmp_path: Path) -> None:
