@@ -395,11 +395,11 @@ def taken_away_text(row: Mapping[Any, Any], what: str, tests: int, of: str) -> s
         tests: how many were corrected for.
         of: what these are of, such as `sets of heads`.
     """
-    delta, *ends = (float(row[name]) for name in DELTA)
+    delta, low, high = (float(row[name]) for name in DELTA)
     value, intact = compared_texts(row["value"], row["value"] - delta)
-    measured = f"{row['metric']} {value} instead of {intact}, a change of {value_text(delta, *ends)}"
+    measured = f"{row['metric']} {value} instead of {intact}, a change of {value_text(delta, low, high)}"
     p_holm = float(row.get("p_holm", math.nan))
-    if decides := deciding_text(*ends, p_holm):
+    if decides := deciding_text(low, high, p_holm):
         measured += f", p (Holm) {p_holm:.2g}{decides}"
     if not pd.isna(examples := row.get("n")):
         measured += f", n = {int(examples):,}"

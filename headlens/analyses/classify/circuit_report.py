@@ -145,8 +145,8 @@ def circuit_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
     known = circuits[np.isfinite(float_column(circuits, "copying"))]
     for (model, _), rows in known.groupby(["model", "stack"], sort=False):
         best = _largest(rows, "copying", 1).iloc[0]
-        scores, random = float_column(rows, "copying"), float_column(rows, "copying_random")
-        above, below = int((scores > random).sum()), int((scores < -random).sum())
+        scores, by_chance = float_column(rows, "copying"), float_column(rows, "copying_random")
+        above, below = int((scores > by_chance).sum()), int((scores < -by_chance).sum())
         sentences.append(f"{model}: {_copying_text(above, below, len(rows), best)}")
     pairs = tables.get(COMPOSITION.name, pd.DataFrame(columns=COMPOSITION.names))
     for (model, *_), rows in pairs.groupby(["model"], sort=False):
