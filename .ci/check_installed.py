@@ -49,15 +49,15 @@ _STEPS = ["--task", "paraphrase", "--steps", "2", *_FEW]
 _GRAPHS = ["--epochs", "1", "--methods", "clusters=2,thresholds=1,groups=2,top=1,windows=1"]
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "classify": (["--limit", "30", "--out", "classify"], "classify/heads.csv"),
-    "relevance": (["--limit", "6", "--replicates", "20", "--out", "relevance"], "relevance/relevance.csv"),
+    "relevance": (["--limit", "6", "--replicates", "100", "--out", "relevance"], "relevance/relevance.csv"),
     "attend": (
         ["demo", "--text", "The cat sleeps.", "--layer", "2", "--out", "attend"],
         "attend/attention.safetensors",
     ),
-    "ablate": (["--replicates", "20", *_FEW, "--out", "ablate"], "ablate/ablation.csv"),
+    "ablate": (["--replicates", "100", *_FEW, "--out", "ablate"], "ablate/ablation.csv"),
     "masks": (["--length", "32", "--out", "masks"], "masks/sparsity.csv"),
     "sparsefinder": ([*_GRAPHS, "--methods", "points=1", "--no-figures", *_FEW, "--out", "sf"], "sf/pareto.csv"),
-    "probe": (["--replicates", "20", "--limit", "30", "--out", "probe"], "probe/probe_weights.csv"),
+    "probe": (["--replicates", "100", "--limit", "30", "--out", "probe"], "probe/probe_weights.csv"),
     "prune": (["--lambdas", "0.1", *_STEPS, "--out", "prune"], "prune/sweep.csv"),
     "compact": (
         ["demo", "--heads", "encoder.3.1", "--limit", "4", "--data-args", "rounds=2", "--out", "c"],
