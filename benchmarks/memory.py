@@ -58,7 +58,7 @@ def peak(words: list[str], out: Path) -> tuple[float, float | None]:
 
 
 def planned(words: list[str]) -> str:
-    """The memory that `--dry-run` says."""
+    """Runs the command with `--dry-run`, and returns its estimate of the memory, such as `1.2 GB`, or `unknown`."""
     program = [sys.executable, "-m", "headlens_cli", *words, "--dry-run"]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     found = re.search(r"about ([0-9.,]+ [KMGT]?B) of memory", " ".join(done.stdout.split()))

@@ -231,9 +231,7 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
     corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
     notes = embedded_notes(options.corpus, summary.sentences)
-    if options.dev == options.corpus:
-        advice = "on other text expect it to be worse. Name one with --dev."
-        notes.append(f"The model is evaluated on {corpus.name}, the text that it learns: {advice}")
+    notes += seen_sentence_notes(corpus, held_out, named=options.dev is not None)
     with run.reporter.status("tokenizing"):
         training_set = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
         assert isinstance(training_set.data, TextData)
@@ -263,14 +261,39 @@ def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None, *, name
     seen = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
     if seen < _WORTH_TELLING * len(chosen):
         return []
-    checked = f"{counted(len(chosen), 'example')} that {'was' if len(chosen) == 1 else 'were'} checked"
     total = len(held_out.examples) if held_out else 0
     advice = "Take them out of one of the two" if named else "Name others with --dev-data"
-    return [
-        f"Of {checked} (of the {total} that are measured on, at most {_MOST} of {_FEWEST_WORDS} words or more), {seen} "
-        f"{'occurs' if seen == 1 else 'occur'} word for word in the training data, alone or inside of longer texts: "
-        f"the results are too optimistic. {advice}."
-    ]
+    return [_seen_text(counted(len(chosen), "example"), total, seen, ", alone or inside of longer texts", advice)]
+
+
+def seen_sentence_notes(learned: Corpus, held_out: Corpus | None, *, named: bool) -> list[str]:
+    """The same as `seen_notes` of text, of which whole sentences are looked for, so that none has to be in memory.
+
+    Args:
+        learned: what is trained on.
+        held_out: what is measured on.
+        named: whether the user named it, and it is no part of the training data.
+    """
+    texts = [example.source.text for example in held_out or ()]
+    long = [_plain([text]) for text in texts if len(text.split()) >= _FEWEST_WORDS]
+    if not long:
+        return []
+    chosen = long[:: -(-len(long) // _MOST)]
+    found = set(chosen).intersection(_plain([example.source.text]) for example in learned)
+    seen = sum(text in found for text in chosen)
+    if seen < _WORTH_TELLING * len(chosen):
+        return []
+    advice = "Take them out of one of the two" if named else "Name others with --dev"
+    return [_seen_text(counted(len(chosen), "sentence"), len(texts), seen, "", advice)]
+
+
+def _seen_text(checked: str, total: int, seen: int, where: str, advice: str) -> str:
+    """What is said of so many texts that were seen, of those checked, of all that are measured on."""
+    return (
+        f"Of {checked} that {'was' if checked.startswith('1 ') else 'were'} checked (of the {total} that are measured "
+        f"on, at most {_MOST} of {_FEWEST_WORDS} words or more), {seen} {'occurs' if seen == 1 else 'occur'} word for "
+        f"word in the training data{where}: the results are too optimistic. {advice}."
+    )
 
 
 def _plain(texts: Sequence[str]) -> str:

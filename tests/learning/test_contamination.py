@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headlens.learning.open_training_set import seen_notes
+from headlens.corpora.text import TextList
+from headlens.learning.open_training_set import seen_notes, seen_sentence_notes
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import Question, TaskExample, TextExample
 
@@ -83,3 +84,23 @@ def test_questions_have_to_be_there_with_their_text() -> None:
     other = Question("c", "When was it written ?", "Somebody wrote it in the spring .", ())
     assert seen_notes(MemoryExamples((learned,)), MemoryExamples((again,)))
     assert not seen_notes(MemoryExamples((learned,)), MemoryExamples((other,)))
+
+
+@pytest.mark.parametrize(
+    ("fresh", "seen", "named", "told"),
+    [
+        (0, 12, True, "Of 12 sentences that were checked (of the 13 "),
+        (27, 3, True, "3 occur word for word in the training data: the results are too optimistic. Take them out"),
+        (28, 3, True, ""),  # below a tenth
+        (9, 1, False, "1 occurs word for word in the training data: the results are too optimistic. Name others"),
+    ],
+)
+def test_sentences_of_the_training_text_are_told(fresh: int, seen: int, named: bool, told: str) -> None:
+    """`prune --dev` of the very text that it trained on had a verdict, and nothing was said."""
+    learned = TextList(tuple(f"This is sentence number {n} of many" for n in range(40)))
+    texts = [f"this  is Sentence number {n} of many" for n in range(seen)]
+    # A part of a sentence is no sentence of it, and short ones prove nothing.
+    texts += [f"sentence number {n} of" for n in range(fresh)]
+    notes = seen_sentence_notes(learned, TextList((*texts, "Too short")), named=named)
+    assert [told in note for note in notes] == [True] * bool(told)
+    assert seen_sentence_notes(learned, None, named=named) == []

@@ -26,7 +26,13 @@ from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
 from headlens.learning.loop import Trainer, TrainingState
 from headlens.learning.new_models import PREFIX, hints_at_new, is_new, new_model, wordpiece_tokenizer
-from headlens.learning.open_training_set import read_examples, read_further, read_text, seen_notes
+from headlens.learning.open_training_set import (
+    read_examples,
+    read_further,
+    read_text,
+    seen_notes,
+    seen_sentence_notes,
+)
 from headlens.learning.sweep import notes_once
 from headlens.learning.training_run import (
     MODEL,
@@ -308,6 +314,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
                 TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, translation, dev)
             )
         notes = [
+            *seen_sentence_notes(corpus, dev, named=request.dev is not None),
             *unknown,
             *_fresh_notes(request.model, fresh),
             *embedded_notes(request.corpus, summary.sentences),
