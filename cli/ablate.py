@@ -24,6 +24,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
+    from headlens.analyses.ablate.figures import NONE
     from headlens.analyses.ablate.overviews import (
         NONE_SIGNIFICANT,
         best_alone,
@@ -36,7 +37,7 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     from headlens.analyses.ablate.pruning_strategies import CONTROLS
     from headlens.analyses.ablate.worth_over_training import worth_by_step
     from headlens.findings.layer_smoothness import smoothness_on_console
-    from headlens.pages.formatting import digits_of
+    from headlens.pages.formatting import DELTA, digits_of, value_text
     from headlens.tables.shared_columns import VERDICTS
 
     tables: Mapping[str, pd.DataFrame] = run.tables
@@ -77,6 +78,8 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
                 "pruned": row["n_pruned"],
                 str(row["metric"]): f"{row['value']:.{digits}f}",
                 "95 % CI": f"{row.get('spread') or ''}{bounds(row, digits)}",
+                "change": "" if row["strategy"] == NONE else value_text(*(row[name] for name in DELTA), digits=digits),
+                "p (Holm)": _known(row["p_holm"], ".3g"),
                 "on the selection split": f"{row['ranking_value']:.{digits}f}",
                 "parameters": _known(row["parameters"], ","),
                 "theoretical speed-up": _known(row["speedup"], ".2f"),
@@ -87,6 +90,8 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
         several = (group.groupby(["strategy", "n_pruned"]).size() > 1).any()
         remark = "Of random orders: their mean, and their range in place of an interval. " * bool(several)
         remark += "Random sets beside those of strategies are in pruning.csv." * (len(every) > len(group))
+        judged = group[group["verdict"].notna()]
+        remark += " " + (two_methods(judged, ("delta_low", "delta_high", "p_holm"), "sets") or "")
         screen.table(
             f"{model!s} pruned, evaluated on {group['n'].iloc[0]} held-out examples", rows, remark.strip() or None
         )

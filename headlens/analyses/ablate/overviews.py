@@ -25,7 +25,15 @@ from headlens.findings.verdicts import (
 from headlens.heads import STACKS
 from headlens.pages.formatting import by_sign, shown_of, value_text, without_noise
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_cell, page_table, picture_ends
+from headlens.pages.page_tables import (
+    Cell,
+    PageTable,
+    difference_cell,
+    interval_cell,
+    number_cell,
+    page_table,
+    picture_ends,
+)
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.statistics.non_inferiority import LEVEL, NEEDED
@@ -34,7 +42,8 @@ from headlens.tasks.task_options import FEW_EXAMPLES, LOWER_IS_BETTER
 
 MOST = 10  # heads of a model
 LOSSES_TITLE, NONE_SIGNIFICANT = "Largest losses without a head", " (none is significant)"
-_MEANS = ("value", "delta", "delta_low", "delta_high", "ranking_value", "speedup")
+_MEANS = ("value", "delta", "ranking_value", "speedup")
+_OF_ONE = ("delta_low", "delta_high", "p_value", "p_holm")  # of a comparison, of which means are none
 _SIZES = ("parameters", "removed")
 _COMPARED = ("all heads", "value")
 Row = Mapping[Any, Any]
@@ -89,18 +98,22 @@ def worsening(rows: pd.DataFrame) -> pd.Series[float]:
     return rows["delta"] if set(rows["metric"]) <= LOWER_IS_BETTER else -rows["delta"]
 
 
-def two_methods(rows: pd.DataFrame) -> str | None:
+def two_methods(
+    rows: pd.DataFrame, shown: tuple[str, str, str] = ("ci_low", "ci_high", "p_value"), of: str = "heads"
+) -> str | None:
     """The remark on an interval that holds 0 beside a small p-value, or leaves it out beside a large one; else None.
 
     Args:
-        rows: of ablation.csv, with `ci_low`, `ci_high` and `p_value`.
+        rows: of ablation.csv or pruning.csv.
+        shown: their columns with the ends of the interval and the p-value.
+        of: what these are corrected for.
     """
-    low, high, p_value = (float_column(rows, name) for name in ("ci_low", "ci_high", "p_value"))
+    low, high, p_value = (float_column(rows, name) for name in shown)
     if not (np.isfinite(low * high) & ((low * high > 0) != (p_value < LEVEL))).any():
         return None
     return (
         "Where an interval leaves 0 out and p is above 0.05, or the other way round: they are made by different "
-        "methods, and verdicts rest on p, corrected for all heads."
+        f"methods, and verdicts rest on p, corrected for all {of}."
     )
 
 
@@ -237,6 +250,7 @@ def one_row_for_orders(pruning: pd.DataFrame) -> pd.DataFrame:
             summary: dict[str, Any] = {"strategy": f"{group['strategy'].iloc[0]}, mean of {len(group)}", "seed": pd.NA}
             summary["spread"] = "range "
             empty: dict[str, Any] = dict.fromkeys({"verdict", "n_to_decide"} & set(group))
+            empty |= dict.fromkeys(set(_OF_ONE) & set(group), math.nan)
             first = first.assign(**summary, **mean, **same, **empty)
         rows.append(first.astype(object))
     return pd.concat(rows, ignore_index=True).fillna({"spread": ""})
@@ -321,6 +335,7 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
         "left": row["n_heads"],
         "value": number_cell(value),
         "95 % CI": replace(interval, text=f"{row.get('spread') or ''}{interval.text}"),
+        "change [95 % CI]": difference_cell(row),
         "selection split": number_cell(row.get("ranking_value", float("nan"))),
         "parameters": _whole(row["parameters"]),
         "theoretical speed-up": number_cell(row["speedup"]),

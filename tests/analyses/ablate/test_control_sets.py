@@ -211,3 +211,13 @@ def test_the_page_has_areas_beside_those_of_controls_also_where_there_are_none()
     page = pruning_areas([run])
     place = [column.name for column in page.columns].index("random-by-layer, how many worse")
     assert sorted({row[place].text for row in page.rows}) == ["", "1"]
+
+
+def test_the_mean_of_random_orders_has_no_interval_of_one_of_them() -> None:
+    """A mean of the ends of intervals is the end of none, and a p-value is that of one order."""
+    comparison = {"delta": -0.1, "delta_low": -0.2, "delta_high": 0.0, "p_value": 0.03, "p_holm": 0.04}
+    rows = one_row_for_orders(table().assign(**comparison)).set_index("strategy")
+    mean = rows.loc["random-by-layer (ranked), mean of 2"].iloc[0]
+    assert mean["delta"] == pytest.approx(-0.1)
+    assert mean[["delta_low", "delta_high", "p_value", "p_holm"]].isna().all()
+    assert rows.loc["ranked", "p_holm"].tolist() == [0.04] * 2
