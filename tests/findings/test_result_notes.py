@@ -10,7 +10,7 @@ import pytest
 
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.findings.result_notes import cluster_notes, few_example_notes, reading_notes, record_notes, without_advice
-from headlens.findings.verdicts import skill_first
+from headlens.findings.without_skill import skill_first
 from headlens.runs.corpus_pass import CorpusReader
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.paired_tests import Comparison

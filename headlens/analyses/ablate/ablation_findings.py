@@ -24,12 +24,11 @@ from headlens.findings.verdicts import (
     foremost,
     has_no_verdicts,
     known_verdicts,
-    no_skill_text,
     not_apart,
-    one_answer_text,
     taken_away_text,
     tied,
 )
+from headlens.findings.without_skill import no_skill_text, one_answer_text
 from headlens.models.names import first_and_last, recorded_steps
 from headlens.pages.formatting import compared_texts, deciding_text, difference_text, number_text, value_text
 from headlens.plots.head_grid import float_column, has_numbers, head_name, rows_of_models

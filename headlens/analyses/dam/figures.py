@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.attention_masks.named_masks import UNMASKED
-from headlens.findings.verdicts import within_guesses
+from headlens.findings.without_skill import within_guesses
 from headlens.pages.command_report import Figures
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family

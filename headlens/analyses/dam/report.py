@@ -13,13 +13,11 @@ from headlens.attention_masks.named_masks import PROBABILITIES, UNMASKED
 from headlens.errors import read_errors
 from headlens.findings.verdicts import (
     VERDICTS_KEY,
-    gives_one_answer,
     known_verdicts,
-    one_answer_after,
-    one_answer_text,
     taken_away_text,
     verdict_cells,
 )
+from headlens.findings.without_skill import gives_one_answer, one_answer_after, one_answer_text
 from headlens.pages.command_report import Caption, CommandReport, write_results
 from headlens.pages.formatting import (
     DIFFERENCE,

@@ -30,14 +30,12 @@ from headlens.findings.verdicts import (
     bound_text,
     chosen_text,
     foremost,
-    gives_one_answer,
     known_verdicts,
-    one_answer_after,
-    one_answer_text,
     taken_away_text,
     tied,
     verdict_cells,
 )
+from headlens.findings.without_skill import gives_one_answer, one_answer_after, one_answer_text
 from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
 from headlens.pages.formatting import DELTA, markdown_notes, value_text
 from headlens.pages.page_tables import PageTable, page_table

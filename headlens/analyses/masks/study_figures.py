@@ -18,7 +18,7 @@ from headlens.attention_masks.named_masks import (
     ZeroedScores,
     parse_named_mask,
 )
-from headlens.findings.verdicts import within_guesses
+from headlens.findings.without_skill import within_guesses
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_table, share_text, value_text
 from headlens.plots import style
 from headlens.plots.axis_labels import font_family

@@ -13,7 +13,7 @@ from headlens.analyses.prune import sweep_runs
 from headlens.analyses.prune.sweep_figures import role_sets
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.errors import counted
-from headlens.findings import verdicts
+from headlens.findings import verdicts, without_skill
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import (
     DELTA,
@@ -289,7 +289,7 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             sentences += [
                 f"{model}: no head is pruned with λ = {float(row['penalty']):g}: {_measured_text(row, unpruned)}. What "
                 f"differs from the unpruned model is further training alone"
-                f"{'' if row['penalty'] == 0 else '; compare with λ = 0'}.{verdicts.one_answer_after(row)}"
+                f"{'' if row['penalty'] == 0 else '; compare with λ = 0'}.{without_skill.one_answer_after(row)}"
                 for row in pruned[all_left].to_dict("records")
             ]
             pruned = pruned[~all_left]
@@ -321,12 +321,14 @@ def gate_sentences(sweep: pd.DataFrame) -> list[str]:
             staying += f" ({scaled[place]:.0f} scaled down)" * bool(scaled[place] > 0)
             text = f"{model}: with λ = {float(row['penalty']):g} {staying}: {_measured_text(row.to_dict(), unpruned)}"
             constant = [row.to_dict(), *unpruned.to_dict("records")]
-            if count < heads and len(unpruned) and all(map(verdicts.gives_one_answer, constant)):
+            if count < heads and len(unpruned) and all(map(without_skill.gives_one_answer, constant)):
                 text = f"{model}: with λ = {float(row['penalty']):g} {staying}: "
-                text += verdicts.one_answer_text(row["metric"], int(row["n"]), "evaluation examples", "pruned heads")
+                text += without_skill.one_answer_text(
+                    row["metric"], int(row["n"]), "evaluation examples", "pruned heads"
+                )
                 sentences.append(text)
                 continue
-            sentences.append(f"{text}.{verdicts.one_answer_after(row.to_dict())}")
+            sentences.append(f"{text}.{without_skill.one_answer_after(row.to_dict())}")
     return sentences
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.prune import sweep_runs
-from headlens.findings.verdicts import within_guesses
+from headlens.findings.without_skill import within_guesses
 from headlens.heads import STACKS
 from headlens.plots import curves, style
 from headlens.plots.axis_labels import drawable_text

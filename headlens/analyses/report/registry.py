@@ -10,7 +10,7 @@ from typing import Any
 
 import headlens.analyses
 from headlens.extensions import Registry, with_extension_errors
-from headlens.findings.verdicts import skill_first
+from headlens.findings.without_skill import skill_first
 from headlens.pages.command_report import CommandReport
 from headlens.runs.reading import RecordedRun, read_recorded
 

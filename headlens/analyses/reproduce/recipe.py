@@ -26,7 +26,7 @@ from headlens.analyses.reproduce.paper_recipe import PaperRecipe, Step, read_rec
 from headlens.analyses.reproduce.paper_tables import ComparedFigure, ComparedTable, comparison_markdown, in_words
 from headlens.errors import HeadlensError, OptionError, counted, did_you_mean
 from headlens.files import write_json
-from headlens.findings.verdicts import REPRODUCED
+from headlens.findings.without_skill import REPRODUCED
 from headlens.hub_access import hub_answers
 from headlens.models.loading import choose_device
 from headlens.pages.formatting import NOTHING, escaped

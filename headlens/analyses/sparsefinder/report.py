@@ -14,16 +14,18 @@ from headlens.findings.verdicts import (
     VERDICTS_KEY,
     chosen_text,
     foremost,
-    gives_one_answer,
     has_no_verdicts,
     known_verdicts,
-    no_skill_text,
     not_apart,
-    one_answer_text,
     overlap_text,
     taken_away_text,
     tied,
     verdict_cells,
+)
+from headlens.findings.without_skill import (
+    gives_one_answer,
+    no_skill_text,
+    one_answer_text,
     within_guesses,
 )
 from headlens.learning.alphas_figure import ALPHAS, CAPTION
