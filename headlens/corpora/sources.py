@@ -416,6 +416,17 @@ def split_corpus(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, 
     return CorpusPart(corpus, share, held_out=False), CorpusPart(corpus, share, held_out=True)
 
 
+def require_held_out(name: str, share: float, sentences: int) -> None:
+    """Refuses a corpus of which `split_corpus` holds nothing out.
+
+    Raises:
+        CorpusError: naming the corpus, and how many sentences it has.
+    """
+    if not held_out_of(share, sentences):
+        message = f"none of {counted(sentences, 'sentence')} can be held out."
+        raise CorpusError(message, "Name some with --dev.", path=name)
+
+
 def first_example(corpus: Corpus) -> Example:
     """Returns the first sentence or pair of a corpus, by which the model is fed.
 

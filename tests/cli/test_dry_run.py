@@ -118,6 +118,8 @@ def test_durations() -> None:
             ("--corpus", "a.txt", "--target", "b.txt", "--relevance-target", "embedding"),
             "pairs",
         ),
+        ("probe", "tiny-bert", ("--limit", "3"), "none of 3 sentences can be held out"),
+        ("sparsefinder", "tiny-bert", ("--attention", "entmax15", "--limit", "3", "--task", "none"), "can be held out"),
         ("relevance", "tiny-bert", ("--mask", "window:x"), "which is not a whole number"),
         ("ablate", "tiny-bert", ("--mask", "no-such-mask"), "no-such-mask"),
         ("classify", "tiny-bert", ("--frequency", "nowhere.txt"), "'nowhere.txt' is not a file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.probe.options import ProbeRequest
+from headlens.corpora.sources import require_held_out
 from headlens.planning.plan import Plan, Planner, Work
 from headlens.runs.progress import Reporter
 
@@ -19,6 +20,8 @@ def probe_plan(request: ProbeRequest, reporter: Reporter) -> Plan:
     options = request.corpus_options
     corpus = planner.corpus(request.corpus, options)
     if request.dev is None:
+        if corpus.examples is not None:
+            require_held_out(corpus.name, request.dev_share, corpus.examples)
         corpus, held_out = corpus.split(request.dev_share)
     else:
         held_out = planner.corpus(request.dev, options.held_out(None))

@@ -19,7 +19,7 @@ from headlens.analyses.probe.options import ProbeRequest
 from headlens.analyses.probe.report import probe_figures, probe_findings
 from headlens.analyses.probe.tables import weight_table
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
-from headlens.corpora.sources import first_example
+from headlens.corpora.sources import first_example, require_held_out
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.findings.result_notes import encoding_notes
 from headlens.learning.open_training_set import read_text
@@ -115,9 +115,9 @@ def _treebanks(request: ProbeRequest, run: Run) -> list[tuple[Corpus, CorpusSumm
     """Opens what is learned from and what is held out, and sums both up."""
     dev = request.dev, None
     corpus, held_out, summary = read_text(run, request.corpus, request.corpus_options, request.dev_share, dev)
-    if held_out is None:
-        message = f"none of {counted(summary.sentences, 'sentence')} can be held out."
-        raise CorpusError(message, "Name some with --dev.", path=corpus.name)
+    if request.dev is None:
+        require_held_out(corpus.name, request.dev_share, summary.sentences)
+    assert held_out is not None
     if any(first_example(part).target is not None for part in (corpus, held_out)):
         raise OptionError("The probe reads single sentences, but the corpus has pairs.", "Give a treebank.")
     treebanks = [(part, summarise(part)) for part in (corpus, held_out)]

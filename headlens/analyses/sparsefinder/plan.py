@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.attention.sites import check_heads, find_sites
-from headlens.corpora.sources import refuse_unused
+from headlens.corpora.sources import refuse_unused, require_held_out
 from headlens.heads import parse_heads
 from headlens.options import DEMO
 from headlens.planning.plan import Plan, Planner, Work, plan_attention
@@ -24,6 +24,8 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     check_heads(parse_heads(request.shown.heads), find_sites(model.model))
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.dev is None:
+        if corpus.examples is not None:
+            require_held_out(corpus.name, request.dev_share, corpus.examples)
         corpus, held_out = corpus.split(request.dev_share)
     else:
         held_out = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))

@@ -29,8 +29,8 @@ from headlens.attention.model_normalizer import (
 )
 from headlens.attention.normalizers import LearnedEntmax, parse_normalizer
 from headlens.corpora.sentence import Corpus, CorpusSummary, summarise
-from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
-from headlens.errors import CorpusError, OptionError, ResumeError, counted, read_errors
+from headlens.corpora.sources import open_corpus, refuse_unused, require_held_out, split_corpus
+from headlens.errors import OptionError, ResumeError, counted, read_errors
 from headlens.files import atomic_path
 from headlens.findings.result_notes import left_out_notes
 from headlens.findings.verdicts import check_margin
@@ -167,13 +167,12 @@ def _split(request: SparsefinderRequest, run: Run) -> tuple[Corpus, Corpus, Corp
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if request.dev is None:
+        require_held_out(corpus.name, request.dev_share, summary.sentences)
         train, held_out = split_corpus(corpus, request.dev_share, summary.sentences)
     else:
         dev = open_corpus(request.dev, options.held_out(request.dev_target), request.parser)
         train, held_out = corpus, keep_trees(dev, run, request.parser, "-dev")
-    if held_out is None:
-        message = f"none of {counted(summary.sentences, 'sentence')} can be held out."
-        raise CorpusError(message, "Name some with --dev.", path=corpus.name)
+    assert held_out is not None
     return train, held_out, summary
 
 
