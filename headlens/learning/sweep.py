@@ -29,7 +29,7 @@ from headlens.runs.processes import DeferredSignals
 from headlens.runs.run import FinishedRun, Run
 from headlens.statistics.bootstrap import Draws
 from headlens.statistics.non_inferiority import Margin
-from headlens.tasks.evaluation import EvaluationOptions, paired_comparison, repeated_notes
+from headlens.tasks.evaluation import EvaluationOptions, paired_comparison
 from headlens.tasks.reader import Reader
 from headlens.tasks.skill import skill_of
 from headlens.tasks.task import Floats, Task
@@ -160,8 +160,7 @@ class Trainings:
                 row.update(self.difference(training_set.task, metric, records, keys, baseline, row["chance"]))
         limit = Reader.of(loaded, training_set.task.labels, self.longest).limit_text
         left_out = left_out_notes(result.evaluation.counts, training_set.held.name, limit)
-        repeated = repeated_notes(result.evaluation.counts, len(keys), training_set.held.name)
-        notes = [*left_out, *repeated, *result.notes, *cluster_notes(keys)]
+        notes = [*left_out, *result.notes, *cluster_notes(keys)]
         lacks_skill = skill_of(training_set.task, records, result.evaluation.labels).lacking
         return TrainedResult(
             metrics=rows, notes=notes, records=records.tolist(), keys=list(keys), lacks_skill=lacks_skill

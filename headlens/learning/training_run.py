@@ -32,7 +32,7 @@ from headlens.nested_text import parse_json
 from headlens.pages.formatting import number_text
 from headlens.runs.processes import ALONE, DeferredSignals, Processes
 from headlens.runs.run import Run
-from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
+from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate, repeated_notes
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Task
@@ -286,6 +286,7 @@ def measure(
     examples = record_table(task, evaluation.ids, evaluation.records)
     advice = "Give more to evaluate on, with --dev-data, or --dev for text."
     known = few_example_notes(len(evaluation.records), purpose="how well the model does", advice=advice)
+    known += repeated_notes(evaluation.counts, len(evaluation.records), source.name)
     known += record_notes(task, evaluation.records, labels=evaluation.labels)
     notes = [*known, *task.notes(Reader.of(loaded), evaluation.traits)]
     examples.insert(0, "model", loaded.short_name)

@@ -86,6 +86,30 @@ def test_all_commands_read_the_white_space_of_a_text(headlens: Headlens, tmp_pat
     assert {re.findall(r"among the ([\d,]+) evaluated", text)[0] for text in told} == {tokens}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "prune", "masks", "train-dam"])
+def test_repeated_examples_are_told_wherever_a_model_is_evaluated(
+    headlens: Headlens, model: Callable[[str], str], command: str
+) -> None:
+    """Ten copies of the same sentences had intervals as if they were ten times as many, in these four."""
+    rows = sentiment_table(4).splitlines()
+    Path("own.tsv").write_text("\n".join([rows[0], *rows[1:] * 10]) + "\n", encoding="utf-8")
+    data = ("--task", "sst2", "--data", "own.tsv", "--dev-data", "own.tsv", "--steps", 1, "--batch-tokens", 150)
+    more = {"masks": ("--pattern", "star", "--no-controls", "--seeds", 1), "train": ()}
+    lambdas = ("--lambdas", "0.1")
+    done = headlens(
+        command,
+        model("BertForSequenceClassification"),
+        *data,
+        *more.get(command, lambdas),
+        "--no-figures",
+        "--out",
+        "run",
+    )
+    assert done.code == 0, done.err
+    assert " ".join(done.out.split()).count("36 of 40 examples of own repeat the texts of others") == 1
+
+
 def test_both_names_at_once_are_refused(headlens: Headlens, book: str, model: Callable[[str], str]) -> None:
     done = headlens("prune", model("GPT2LMHeadModel"), "--data", book, "--corpus", book, *SHORT, "--out", "run")
     assert done.code == 2
