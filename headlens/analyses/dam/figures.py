@@ -223,15 +223,16 @@ def importance_over_training(importance: pd.DataFrame, model: str = "") -> Figur
         ]
         for number, (x, y, colour, is_control, penalty) in enumerate(lines, 1):
             line, label = (":", "learned without the diagonal") if is_control else ("-", penalty)
-            # As a rim around the points that would hide it.
+            # As a pale rim around the line that would hide it, or be lost on one of its colour.
             above = sum(len(y) == len(other[1]) and np.abs(y - other[1]).max() < SAME_PLACE for other in lines[number:])
-            axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, label=label)
+            axes.plot(x, y, line, color=colour, linewidth=1 + 1.5 * above, alpha=0.35 if above else 1.0)
+            axes.plot([], [], line, color=colour, linewidth=1, label=label)
             rims += above
         axes.set_ylim(0, 1.05)
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         style.heading(axes, CLASS_LABELS.get(name, name), 3.0)
     if rims:
-        drawn[0].plot([], [], color=style.FAINT, linewidth=2.5, label="wide: lies below another line")
+        drawn[0].plot([], [], color=style.FAINT, linewidth=2.5, alpha=0.35, label="pale: lies below another line")
     legend_below(figure, list(drawn))
     return figure
 
