@@ -335,7 +335,7 @@ def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
         "left": row["n_heads"],
         "value": number_cell(value),
         "95 % CI": replace(interval, text=f"{row.get('spread') or ''}{interval.text}"),
-        "change [95 % CI]": difference_cell(row),
+        "change [95 % CI]": Cell("") if row["strategy"] == NONE else difference_cell(row),
         "selection split": number_cell(row.get("ranking_value", float("nan"))),
         "parameters": _whole(row["parameters"]),
         "theoretical speed-up": number_cell(row["speedup"]),
