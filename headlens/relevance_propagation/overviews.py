@@ -270,7 +270,8 @@ def _sums(rows: pd.DataFrame) -> list[str]:
     heads = float(np.nansum(float_column(known, "raw")))
     return [
         f"The target is {number_text(heads + remainder)} on average. All heads together give {number_text(heads)} of "
-        f"it themselves; the remainder, {value_text(remainder, low, high)}, is what MLPs, embeddings and biases give."
+        f"it themselves; the remainder, {value_text(remainder, low, high)}, is what all else gives: MLPs, embeddings, "
+        "biases and, where there is one, the activation function behind the last layer."
     ]
 
 

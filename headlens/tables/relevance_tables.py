@@ -40,8 +40,9 @@ RELEVANCE = TableSchema(
             truth("same_output", "Whether the model has the same output for all examples."),
             number(
                 "remainder",
-                "Mean of the target without the `raw` of all heads, the same for all of them: what MLPs, embeddings "
-                "and biases give; for the rule `logit-attribution` alone.",
+                "Mean of the target without the `raw` of all heads, the same for all of them: what MLPs, embeddings, "
+                "biases and, where there is one, the activation function behind the last layer give; for the rule "
+                "`logit-attribution` alone.",
                 _OUTPUT,
             ),
             *interval("`remainder`", ("remainder_low", "remainder_high"), _OUTPUT),

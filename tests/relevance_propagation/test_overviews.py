@@ -182,7 +182,8 @@ def test_heads_and_the_remainder_are_said_to_add_up_to_the_target() -> None:
     frame.loc[direct, ["remainder", "remainder_low", "remainder_high"]] = [4.0, 3.5, 4.5]
     assert relevance_findings(run({"relevance": frame}))[1:] == [
         "The target is 7.000 on average. All heads together give 3.000 of it themselves; the remainder, 4.000 [3.500, "
-        "4.500], is what MLPs, embeddings and biases give."
+        "4.500], is what all else gives: MLPs, embeddings, biases and, where there is one, the activation function "
+        "behind the last layer."
     ]
 
 
