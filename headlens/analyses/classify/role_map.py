@@ -124,9 +124,9 @@ def draw_roles(axes: Axes, part: head_grid.StackRows, cell: tuple[float, float],
         white = ListedColormap(["white"])
         axes.pcolormesh(np.zeros(veil.shape), cmap=white).set_alpha(veil)  # type: ignore[arg-type]  # one for each cell
     labels = [short(role) for role in _shown(part.rows)]
-    if upright and put is write:
-        # No word is better than one that nobody can read: the colour says the family.
-        labels = [word if fitting_size(word, cell) >= _READABLE else "" for word in labels]
+    if put is write:
+        smallest = _READABLE if upright else SMALLEST_SIZE
+        labels = [word if fitting_size(word, cell) >= smallest else _shortened(word, cell) for word in labels]
     words = head_grid.scatter_grid(part.rows, np.array(labels, object), empty="")
     names = families(part.rows["role"])
     inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)
@@ -139,14 +139,23 @@ def _shown(rows: pd.DataFrame) -> pd.Series[str]:
     return rows["role"].where(rows["role"].map(family) != NONE, nearest)
 
 
+def _shortened(word: str, room: tuple[float, float]) -> str:
+    """Returns a word, and the arrow in its second line, without so much of its end that it can be read in a room."""
+    name, *arrow = word.split("\n")
+    smallest = min(_READABLE, fitting_size("\n".join(["", *arrow]), room))
+    while fitting_size(word, room) < smallest:
+        name = name.removesuffix("…")[:-1] + "…"
+        word = "\n".join([name, *arrow])
+    return word
+
+
 def _write_upright(axes: Axes, words: Entries, inks: Entries, cell: tuple[float, float]) -> None:
     """Write words that run upwards, each above its arrow, which stays as it is; long words lose their end."""
     for (layer, head), word in np.ndenumerate(words):
         name, _, arrow = str(word).partition("\n")
         below = _ARROW if arrow else 0.0
         room = cell[1] - below, cell[0]
-        while fitting_size(name, room) < min(_READABLE, fitting_size("", room)):
-            name = name.removesuffix("…")[:-1] + "…"
+        name = _shortened(name, room)
         size = fitting_size(name, room)
         if not name or size < SMALLEST_SIZE:
             continue

@@ -105,6 +105,24 @@ def test_words_are_left_out_where_nobody_could_read_them(make_heads: Make) -> No
     assert not figure.axes[0].texts
 
 
+def test_long_words_lose_their_end_where_they_could_not_be_read(make_heads: Make) -> None:
+    """An empty cell would say that a head is close to no role."""
+    roles = ["syntactic(nsubj:pass dep->head)", "syntactic(obl:unmarked head->dep)", "syntactic(obj dep->head)"] * 24
+    for role, frame in (
+        ("role", make_heads().assign(role=roles)),
+        ("nearest", make_heads().assign(role="", nearest=roles)),
+    ):
+        figure = function_map(pd.concat([frame, frame.assign(model="two")]))
+        assert figure is not None
+        for axes in figure.axes:
+            assert len(axes.texts) == 72, role
+            assert {text.get_text() for text in axes.texts} - {"even"} == {"nsub…\n↑", "obl:…\n↓", "obj\n↑"}
+            assert min(text.get_fontsize() for text in axes.texts) > 4
+    one = function_map(frame)
+    assert one is not None
+    assert {text.get_text() for text in one.axes[0].texts} - {"even"} == {"nsubj:pass\n↑", "obl:un…\n↓", "obj\n↑"}
+
+
 def test_two_models_stand_side_by_side(make_heads: Make) -> None:
     figure = function_map(pd.concat([make_heads("one"), make_heads("two")]))
     assert figure is not None
