@@ -40,6 +40,7 @@ from headlens.tables.every_table import TABLES
 from headlens.tables.sparsefinder_tables import GOLD
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
+_NORMALISED = ("share", "share_ci_low", "share_ci_high")
 _NO_ZEROS = 0.0005  # share of pairs
 _FEW_POINTS = 3  # fewer of them do not show the form of a curve of the task
 
@@ -71,7 +72,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 
 def _share(row: Mapping[Any, Any]) -> str:
     """Formats the normalised area of a method with the ends of its interval, and of how many points where few."""
-    text = _with_ends(row, "share", "share_ci_low", "share_ci_high")
+    text = _with_ends(row, *_NORMALISED)
     of_few = row["quality"] != "recall" and row["method"] != GOLD and row.get("points", np.nan) < _FEW_POINTS
     return f"{text} from {counted(int(row['points']), 'point')}" if of_few and np.isfinite(row["share"]) else text
 
@@ -257,17 +258,18 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame], of: str) -> list[str]:
         if methods["share"].isna().all() or sparsity < _NO_ZEROS:
             sentences.append(f"{sentence}: nothing to predict.")
             continue
-        best, lowest = (int(place(methods["area"])) for place in (np.argmax, np.argmin))
+        methods = methods.reindex(columns=methods.columns.union(_NORMALISED)).dropna(subset=["share"])
+        best, lowest = (int(place(methods["share"])) for place in (np.argmax, np.argmin))
         names = [LOOKS[method][2] for method in methods["method"]]
-        areas_of = [f"{area:.3f}" for area in methods["area"]]
-        area, beside = f"area under the recall-sparsity curve {areas_of[best]}", _beside(methods, best)
+        areas_of = [value_text(*row) for row in methods[list(_NORMALISED)].itertuples(index=False)]
+        area, beside = f"normalised area under the recall-sparsity curve {areas_of[best]}", _beside(methods, best)
         first = "Among the best is the prediction" if beside else "Best predicted"
         last = f"; lowest is {names[lowest]} ({areas_of[lowest]}{_beside(methods, lowest)})"
         comparison = f"{first} by {names[best]} ({area}{beside}){last}"
-        if areas_of[best] == areas_of[lowest]:
+        if f"{methods['share'].iloc[best]:.3f}" == f"{methods['share'].iloc[lowest]:.3f}":
             comparison = f"Predicted by {', '.join(names)}{' equally well' if len(methods) > 1 else ''} ({area})"
         comparison = f"{of}{comparison[0].lower()}{comparison[1:]}" if of else comparison
-        if "ci_low" in methods and not np.isfinite(float_column(methods, "ci_low")).any():
+        if not np.isfinite(float_column(methods, "share_ci_low")).any():
             comparison += "; of so few sentences there are no intervals, and no difference is tested"
         sentences.append(f"{sentence}. {comparison}.")
     return sentences
@@ -280,9 +282,9 @@ def _beside(methods: pd.DataFrame, place: int) -> str:
         methods: rows of `areas.csv`.
         place: of the one.
     """
-    if near := not_apart(methods, place, ("area", "ci_low", "ci_high")):
+    if near := not_apart(methods, place, _NORMALISED):
         return f"; {overlap_text(near, 'methods')}"
-    printed = methods["area"].map("{:.3f}".format)
+    printed = methods["share"].map("{:.3f}".format)
     alike = methods["method"][printed == printed.iloc[place]].drop(methods.index[place])
     return f"; tied with {' and with '.join(LOOKS[method][2] for method in alike)}" if len(alike) else ""
 

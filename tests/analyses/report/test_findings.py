@@ -391,8 +391,9 @@ def test_of_sparsefinder() -> None:
     dense = [row | {"stack": "decoder", "area": 0.5, "share": np.nan} for row in rows[: len(methods)]]
     first, second, third = of("sparsefinder", areas=pd.DataFrame(rows + dense))
     assert first == (
-        "m: entmax leaves 80.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700); lowest is window (0.500)."
+        "m: entmax leaves 80.0% of the pairs without weight. Best predicted by Sparsefinder, distance (normalised area "
+        "under the recall-sparsity curve 0.400); lowest is window (0.000); of so few sentences there are no "
+        "intervals, and no difference is tested."
     )
     assert second.startswith("m, cross: entmax")
     assert third == "m, decoder: entmax leaves 0.0% of the pairs without weight: nothing to predict."

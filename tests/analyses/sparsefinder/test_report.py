@@ -343,43 +343,49 @@ def test_all_titles_name_the_model_and_switched_attention(attention: str | None)
 
 def test_methods_in_order() -> None:
     rows = [
-        ("m", "all", "window", "recall", 0.6, np.nan, np.nan, 0.1),
+        ("m", "all", "window", "recall", 0.6, 0.33, 0.3, 0.1),
         ("m", "all", "entmax", "recall", 0.8, 1.0, np.nan, np.nan),
         ("m", "all", "distance", "recall", 0.7, 0.4, 0.35, 0.2),
         ("m", "all", "distance", "BLEU", 20.0, 0.44, 0.42, 1.0),
     ]
     columns = ["model", "stack", "method", "quality", "area", "share", "share_ci_low", "at_90"]
-    areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45, ci_low=np.nan, ci_high=np.nan)
+    areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45, ci_low=0.1, ci_high=0.9)
+    areas.loc[areas["method"] == "window", "share_ci_high"] = 0.34
     ((key, found),) = method_areas(areas)
     assert key == ("m", "all")
     assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
     assert [row["recall at sparsity 0.9"] for row in found] == ["–", "0.200", "0.100"]
-    assert [row["normalised area"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
+    assert [row["normalised area"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "0.330 [0.300, 0.340]"]
     assert [row["BLEU: normalised area"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
     run = SimpleNamespace(tables={"areas": areas}, record={})
     (told,) = REPORT.findings(run)
+    # The intervals that are compared are those that are printed, not those of the area as it is.
     assert told == (
-        "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (area "
-        "under the recall-sparsity curve 0.700); lowest is window (0.600); of so few sentences there are no intervals, "
-        "and no difference is tested."
+        "m: entmax leaves 60.0% of the pairs without weight. Best predicted by Sparsefinder, distance (normalised area "
+        "under the recall-sparsity curve 0.400 [0.350, 0.450]); lowest is window (0.330 [0.300, 0.340])."
     )
-    near = areas.assign(ci_low=areas["area"] - 0.06, ci_high=areas["area"] + 0.06)
+    near = areas.assign(share_ci_low=0.3)
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": near}, record={}))
     assert "Among the best is the prediction by Sparsefinder, distance" in told
     overlap = "the intervals of 1 other method overlap with its own"
-    assert f"0.700; {overlap}); lowest is window (0.600; {overlap})." in told
+    assert f"0.400 [0.300, 0.450]; {overlap}); lowest is window (0.330 [0.300, 0.340]; {overlap})." in told
+    few = areas.assign(share_ci_low=np.nan, share_ci_high=np.nan)
+    (told,) = REPORT.findings(SimpleNamespace(tables={"areas": few}, record={}))
+    assert told.endswith(
+        "0.400); lowest is window (0.330); of so few sentences there are no intervals, and no difference is tested."
+    )
 
 
 def test_a_method_is_best_of_the_few_points_that_were_tried() -> None:
     request = commands()["sparsefinder"].request({})
-    table = pd.DataFrame({"method": ["entmax", "window", "routing"], "area": [0.9, 0.6, 0.7], "share": 0.2})
+    table = pd.DataFrame({"method": ["entmax", "window", "routing"], "area": [0.9, 0.6, 0.7], "share": [1, 0.2, 0.5]})
     table = table.assign(quality="recall", model="m", stack="all", ci_low=np.nan, ci_high=np.nan)
     assert request.coarse_grid
     assert commands()["sparsefinder"].request({"windows": (0, 3)}).coarse_grid, "few sizes that somebody named, too"
     named = {"windows": (0, 3, 5, 7, 9), "thresholds": (1.0, 2.0, 3.0, 4.0), "groups": (2, 4, 6, 8)}
     assert not commands()["sparsefinder"].request(named).coarse_grid
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, record={"coarse_grid": True}))
-    assert ". Of the few points tried, best predicted by clusters as in Routing (area under" in told
+    assert ". Of the few points tried, best predicted by clusters as in Routing (normalised area under" in told
     (told,) = REPORT.findings(SimpleNamespace(tables={"areas": table}, record={}))
     assert ". Best predicted by clusters as in Routing" in told
 
@@ -428,16 +434,16 @@ def test_areas_of_a_task_say_how_few_points_they_are_from(count: float, words: s
         ([0.5996, 0.6004, 0.8], "0.800); lowest is window (0.600; tied with BigBird and with Longformer); of so few"),
         (
             [0.7996, 0.61, 0.8],
-            "Among the best is the prediction by clusters as in Routing (area under the recall-sparsity curve 0.800; "
-            "tied with BigBird); lowest is window (0.600); of so few sentences",
+            "Among the best is the prediction by clusters as in Routing (normalised area under the recall-sparsity "
+            "curve 0.800; tied with BigBird); lowest is window (0.600); of so few sentences",
         ),
-        ([0.5999, 0.6, 0.6001], "Predicted by window, BigBird, Longformer, clusters as in Routing equally well (area "),
+        ([0.5999, 0.6, 0.6001], "Predicted by window, BigBird, Longformer, clusters as in Routing equally well (norm"),
     ],
 )
 def test_areas_that_are_printed_alike_tie_where_there_are_no_intervals(others: list[float], words: str) -> None:
     methods = ["entmax", "window", "bigbird", "longformer", "routing"]
-    table = pd.DataFrame({"method": methods, "area": [0.9, 0.5995, *others], "share": 0.2, "quality": "recall"})
-    (told,) = sparsefinder_findings({"areas": table.assign(model="m", stack="all", ci_low=np.nan, ci_high=np.nan)})
+    table = pd.DataFrame({"method": methods, "area": 0.9, "share": [1, 0.5995, *others], "quality": "recall"})
+    (told,) = sparsefinder_findings({"areas": table.assign(model="m", stack="all")})
     assert words in told
 
 
