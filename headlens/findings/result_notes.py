@@ -22,13 +22,14 @@ from headlens.tables.same_answers import same_answer_text
 from headlens.tasks.classification import CorrelationTask
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.masked import Likelihood
-from headlens.tasks.skill import skill_of
+from headlens.tasks.skill import Skill, skill_at_tokens, skill_of
 from headlens.tasks.task import Floats, Task, length_preference
 from headlens.tasks.task_options import FEW_EXAMPLES, guess_text
 from headlens.tasks.translation import CUT
 
 Chosen = npt.NDArray[np.bool_]
 _TRAIN = ": train it further"
+_MORE_TEXT = ", or evaluate it on more text, of the kind that it was trained on."
 
 
 def encoding_notes(reader: CorpusReader, counts: EncodingCounts) -> list[str]:
@@ -172,16 +173,27 @@ def _token_notes(task: Likelihood, records: Floats, labels: Mapping[int, int]) -
         f"has a loss of {loss:.3f} and an accuracy of {accuracy:.3f} (chance level: no other constant prediction is "
         "better; of few tokens it is lower than on other texts)."
     ]
-    skill, than = skill_of(task, records, labels), "predicting by the frequencies of these very tokens"
+    by_frequency, advice = "predicting by the frequencies of these very tokens", f"{_TRAIN}{_MORE_TEXT}"
+    by_loss = _compared(loss_skill := skill_at_tokens(task, records, labels, "loss"))
+    if task.metrics[0] != "accuracy":
+        if loss_skill.untested:
+            notes.append(_untested(by_frequency, len(records)))
+        elif by_loss:
+            notes.append(f"The loss of the model is {by_loss} than that of {by_frequency}{advice}")
+        return notes
+    skill, most_frequent = skill_of(task, records, labels), "always predicting the most frequent of these very tokens"
     if skill.untested:
-        notes.append(_untested(than, len(records)))
-    elif skill.worse or skill.lacking:
-        compared = "significantly worse" if skill.worse else "not significantly better"
-        notes.append(
-            f"The loss of the model is {compared} than that of {than}{_TRAIN}, or evaluate it on more text, of the "
-            "kind that it was trained on."
-        )
+        notes.append(_untested(most_frequent, len(records)))
+    elif by_accuracy := _compared(skill):
+        notes.append(f"The model is {by_accuracy} than {most_frequent}{advice}")
+    elif by_loss:
+        notes.append(f"By its loss, though not by its accuracy, the model is {by_loss} than {by_frequency}{advice}")
     return notes
+
+
+def _compared(skill: Skill) -> str:
+    """How a model compares with guesses; empty for one that is better, or not known to be no better."""
+    return "significantly worse" if skill.worse else "not significantly better" if skill.lacking else ""
 
 
 def _untested(than: str, examples: int) -> str:

@@ -51,7 +51,7 @@ def skill_of(task: Task, records: Floats, labels: LabelCounts | None = None) -> 
         labels: how often each token was to be predicted, of tasks that predict tokens.
     """
     if isinstance(task, Likelihood):
-        return _skill_of_likelihood(task, records, labels) if labels else Skill()
+        return skill_at_tokens(task, records, labels, task.metrics[0]) if labels else Skill()
     # That of two classes is Pearson's correlation of their numbers, too (Matthews 1975).
     if isinstance(task, CorrelationTask) or task.metrics[0] == "matthews":
         return _skill_of_correlation(task, records)
@@ -74,10 +74,28 @@ def skill_of(task: Task, records: Floats, labels: LabelCounts | None = None) -> 
     return Skill(better, worse)
 
 
-def _skill_of_likelihood(task: Likelihood, records: Floats, labels: LabelCounts) -> Skill:
-    """Compares the loss by example, as the tokens of an example are not independent."""
+def skill_at_tokens(task: Likelihood, records: Floats, labels: LabelCounts, metric: str) -> Skill:
+    """Compares accuracy or loss with the best constant prediction, example by example: their tokens are not independent.
+
+    Args:
+        task: whose records they are.
+        records: of all examples (nll, tokens, correct), (n, 3).
+        labels: how often each token was to be predicted.
+        metric: `accuracy`; any other one is compared by the loss.
+    """
     if len(records) < FEWEST:
         return UNTESTED
+    if metric == "accuracy":
+        most_frequent = task.chance(records, metric, labels)
+        assert most_frequent is not None
+        tokens, right = records[:, 1], records[:, 2]
+        # Where every example is all right or all wrong nothing varies; each counts once then.
+        if np.array_equal(right, tokens):
+            return Skill(most_frequent ** len(records) < LEVEL / 2)
+        if not right.any():
+            return Skill(False, (1 - most_frequent) ** len(records) < LEVEL / 2)
+        _, low, high = mean_interval(right - most_frequent * tokens)
+        return Skill(bool(low > 0), bool(high < 0))
     loss = task.chance(records, "loss", labels)
     assert loss is not None
     _, _, high = mean_interval(records[:, 0] - loss * records[:, 1])

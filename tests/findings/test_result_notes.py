@@ -71,13 +71,19 @@ def test_what_needs_a_test_has_none_of_few_examples(name: str, told: str) -> Non
     assert skill_first([untested], ["m: a sentence."]) == [untested, "m: a sentence."]
 
 
-@pytest.mark.parametrize("name", ["mlm", "causal-lm"])
-def test_a_loss_of_nine_examples_is_not_tested(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "than"),
+    [
+        ("mlm", "always predicting the most frequent of these very tokens"),
+        ("causal-lm", "predicting by the frequencies of these very tokens"),
+    ],
+)
+def test_tokens_of_nine_examples_are_not_tested(name: str, than: str) -> None:
     records = np.stack([np.linspace(20, 21, 10), np.full(10, 5.0), np.zeros(10)], axis=1)
     labels = {7: 48, 2: 24, 5: 12, 9: 12}
     assert "significantly worse" in record_notes(find_task(name).task, records, labels=labels)[1]
     told = record_notes(find_task(name).task, records[:9], labels=labels)[1]
-    assert told == UNTESTED.format("predicting by the frequencies of these very tokens", 9)
+    assert told == UNTESTED.format(than, 9)
     assert skill_of(find_task(name).task, records[:9], labels).lacking
 
 
@@ -136,7 +142,7 @@ def test_a_model_that_does_not_beat_guessing_is_told(wrong: int, told: list[str]
     assert without_advice(more) == [note.partition(": train")[0] + "." for note in told]
 
 
-@pytest.mark.parametrize("name", ["mlm", "translation-loss"])
+@pytest.mark.parametrize("name", ["causal-lm", "translation-loss"])
 @pytest.mark.parametrize(
     ("nll", "verdict"),
     [
@@ -166,6 +172,36 @@ def test_a_loss_is_compared_with_the_best_constant_prediction(name: str, nll: fl
     assert all(note.startswith(f"The loss of the model is {verdict}") for note in more)
     assert skill_first([first, *more], ["m: a sentence."]) == [*more, "m: a sentence."]
     assert record_notes(find_task(name).task, records) == []
+
+
+@pytest.mark.parametrize(
+    ("correct", "loss", "expected"),
+    [
+        (0.6, 0.9, ""),
+        (0.6, 1.1, "By its loss, though not by its accuracy, the model is significantly worse than predicting by the "),
+        (0.5, 0.9, "The model is not significantly better than always predicting the most frequent of these very tok"),
+        (0.4, 0.9, "The model is significantly worse than always predicting the most frequent of these very tokens: "),
+    ],
+)
+def test_masked_tokens_are_judged_by_accuracy_as_verdicts_are(correct: float, loss: float, expected: str) -> None:
+    """One whose loss was that of frequencies was said to guess, though it had far more tokens right than they have."""
+    tokens, noise = np.full(40, 10.0), np.resize([1.0, -1.0], 40)
+    records = np.stack([tokens * loss * 1.75 * np.log(2) + noise, tokens, tokens * correct + noise], axis=1)
+    task, labels = find_task("mlm").task, {7: 200, 2: 100, 5: 50, 9: 50}
+    _, *more = record_notes(task, records, labels=labels)
+    assert len(more) == bool(expected)
+    assert all(note.startswith(expected) and note.endswith(" of the kind that it was trained on.") for note in more)
+    assert skill_of(task, records, labels).lacking == (correct <= 0.5)
+    assert (skill_first(more, ["m: a sentence."]) != ["m: a sentence."]) == (correct <= 0.5)
+
+
+@pytest.mark.parametrize(("frequent", "better"), [(0.6, True), (0.9, False)])
+def test_masked_tokens_that_are_all_right_or_all_wrong_have_a_test(frequent: float, better: bool) -> None:
+    task, labels = find_task("mlm").task, {7: round(100 * frequent), 2: round(100 - 100 * frequent)}
+    right = np.ones((12, 3))
+    assert skill_of(task, right, labels).better is better  # 0.9^12 = 0.28
+    wrong = right * [1, 1, 0]
+    assert (skill_of(task, wrong, labels).worse, skill_of(task, wrong, labels).better) == (True, False)
 
 
 @pytest.mark.parametrize(("above", "told"), [(0.2, "not significantly better"), (0.6, "significantly worse")])
