@@ -142,13 +142,14 @@ class Comparison:
         moved = self._changed(records, self._records)
         clusters = self._draws.clusters
         changes = int(moved.sum()) if clusters is None else len(np.unique(clusters[moved]))
-        if changes < FEW_CHANGES or _are_alike(replicates):
+        if not changes or _are_alike(replicates):
             # Of what changes nothing here, nobody can say how many examples it would take until it does.
-            known = 0 < changes < FEW_CHANGES
-            return math.nan, about(len(records) * FEW_CHANGES / changes) if known else math.nan
+            return math.nan, math.nan
         sign = 1.0 if self._margin.lower_is_better else -1.0
         deviation, skewness = (x * math.sqrt(len(records)) for x in moments(sign * replicates[np.isfinite(replicates)]))
         number = examples_to_decide(sign * delta, deviation, self._margin, skewness)
+        if changes < FEW_CHANGES:  # as many have to change before anything is tested
+            return math.nan, about(max(number, len(records) * FEW_CHANGES / changes))
         p_margin = bootstrap_loss_p(sign * replicates, sign * delta, self._margin.size, self._draws.independent)
         return p_margin, about(max(number, len(records) + 1))
 

@@ -75,7 +75,7 @@ def skill_of(task: Task, records: Floats, labels: LabelCounts | None = None) -> 
 
 
 def skill_at_tokens(task: Likelihood, records: Floats, labels: LabelCounts, metric: str) -> Skill:
-    """Compares accuracy or loss with the best constant prediction, example by example: their tokens are not independent.
+    """Compares accuracy or loss with the best constant prediction by example: tokens of one are not independent.
 
     Args:
         task: whose records they are.
@@ -93,7 +93,7 @@ def skill_at_tokens(task: Likelihood, records: Floats, labels: LabelCounts, metr
         if np.array_equal(right, tokens):
             return Skill(most_frequent ** len(records) < LEVEL / 2)
         if not right.any():
-            return Skill(False, (1 - most_frequent) ** len(records) < LEVEL / 2)
+            return Skill(better=False, worse=(1 - most_frequent) ** len(records) < LEVEL / 2)
         _, low, high = mean_interval(right - most_frequent * tokens)
         return Skill(bool(low > 0), bool(high < 0))
     loss = task.chance(records, "loss", labels)

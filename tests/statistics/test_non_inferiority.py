@@ -154,8 +154,23 @@ def test_a_bootstrap_that_sees_no_change_decides_nothing() -> None:
     changed = records.copy()
     changed[: FEW_CHANGES - 1, 1] = 1 - changed[: FEW_CHANGES - 1, 1]
     assert math.isnan(compare.of(changed).p_margin)
+    assert compare.of(changed).n_to_decide >= about(40 * FEW_CHANGES / (FEW_CHANGES - 1))
     changed[:FEW_CHANGES, 1] = 1 - gold[:FEW_CHANGES]
     assert compare.of(changed).p_margin == 1
+
+
+@pytest.mark.parametrize(("gains", "least"), [(0, 50), (2, 100), (3, 600)])
+def test_examples_until_ten_change_do_not_decide_where_changes_go_both_ways(gains: int, least: float) -> None:
+    """Of 28 examples 8 changed, by a mean of a hundredth: 35 of which 10 change were said to decide, 450 do."""
+    loss = np.random.default_rng(1).normal(3, 1, (40, 1))
+    changed = loss.copy()
+    changed[:8] += np.where(np.arange(8) < gains, -1, 1)[:, None]
+    draws = Draws.of([f"{i}" for i in range(40)], 2000)
+    found = Comparison(loss, share, draws, margin=Margin(0.01, lower_is_better=True)).of(changed)
+    assert math.isnan(found.p_margin)
+    by_formula = examples_to_decide(found.delta, float((changed - loss).std()), Margin(0.01, lower_is_better=True))
+    assert found.n_to_decide >= max(0.95 * by_formula, 40 * FEW_CHANGES / 8, least)
+    assert found.n_to_decide <= 1.5 * max(by_formula, 40 * FEW_CHANGES / 8)
 
 
 @pytest.mark.parametrize(("margin", "tests"), [(0.01, 1), (0.01, 60), (0.05, 3), (0.2, 144)])
