@@ -230,7 +230,7 @@ def test_steps_that_need_what_is_not_here_are_left_out(
     assert (cell["source"], summary["agreement"][0]["agreement"]) == ("paper", "not compared: not run here")
     assert not (tmp_path / "out/trained").exists()
     assert "not run here; needs a GPU" in (tmp_path / "out/comparison.md").read_text(encoding="utf-8")
-    assert "1 table of the paper has no number of ours" in " ".join(summary["notes"])
+    assert "1 table of the paper has no number of ours: see" in " ".join(summary["notes"])
     assert "read again/comparison.md" in headlens("reproduce", recipe, "--out", "again").out
     planned = json.loads(headlens("reproduce", recipe, "--dry-run", "--json").out)
     assert planned["steps"]["roles"]["needs"] == "a GPU"

@@ -57,7 +57,8 @@ _LABELS = {
     _BY_LAYER: "random sets by layer (range, mean)",
     "placebo": "random sets of other heads",
 }
-# Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
+# Colours and markers, one for each strategy, so that lines are told apart in grey too. Markers have
+# room for white inside, as the hollow ones say something else than the filled ones.
 _COLOURS = (
     style.BLUE,
     style.ORANGE,
@@ -72,7 +73,7 @@ _COLOURS = (
     style.TEAL,
     style.INK,
 )
-_MARKERS = ("o", "s", "D", "^", "v", "P", "*", "h", "X", "p", "<", ">")
+_MARKERS = ("o", "s", "D", "^", "v", "P", "h", "p", "<", ">", "8", "H")
 # inches
 _BESIDE, _HEIGHT = 0.7, 2.3
 _APART, _TICK = 0.05, 0.22

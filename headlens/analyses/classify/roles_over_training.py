@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 NAME = "over_training"
 _MEANS = {"confidence": ("confidence", "-", "D"), "entropy_norm": ("entropy", "--", "s")}
-_MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+_MARKERS = ("o", "s", "D", "^", "v", "P", "h")
 _PROBE_COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.VERMILION, style.SKY)
 _HEIGHT = 1.9  # inches of a panel
 _PLACE = ["stack", "layer", "head"]

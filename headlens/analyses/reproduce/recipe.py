@@ -210,10 +210,10 @@ def _compared(recipe: PaperRecipe, folder: RunFolder, missing: dict[str, str], s
         shown[_FIGURES] = [row for row in shown[_FIGURES] if row["ours"] != NOTHING]
     lines = [(title, rows) for title, rows in shown.items() if rows]
     if empty:
-        notes.append(
-            f"{counted(len(empty), 'table')} of the paper {'has' if len(empty) == 1 else 'have'} no number of ours: "
-            "see comparison.md."
-        )
+        ours = sum(t.shown_scale != "full" for t in tables if t.title in empty)
+        both = ((len(empty) - ours, "of the paper"), (ours, f"of the scale {scale}"))
+        which = " and ".join(f"{counted(number, 'table')} {of}" for number, of in both if number)
+        notes.append(f"{which} {'has' if len(empty) == 1 else 'have'} no number of ours: see comparison.md.")
     if left := int((frames["claims"]["verdict"] == NOTHING_RUN).sum()):
         notes.append(f"{counted(left, 'verdict')} on claims of the paper's text need more runs: see comparison.md.")
     return ReproduceRun(folder.path, [], frames, notes, recipe, scale=scale, lines=lines, missing=missing)

@@ -9,6 +9,7 @@ import pytest
 from drawn_words import fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from tiers import rest_slow
@@ -18,6 +19,8 @@ from headlens.analyses.ablate.figures import look, pruning_curve
 from headlens.analyses.ablate.options import STRATEGIES as ALL
 from headlens.analyses.ablate.pruning_experiment import NONE
 from headlens.analyses.ablate.pruning_strategies import CONTROLS
+from headlens.analyses.classify.roles_over_training import _MARKERS as OVER_TRAINING
+from headlens.plots.curves import draw_verdicts
 
 # Controls are drawn beside them, see `test_control_sets`.
 STRATEGIES = tuple(name for name in ALL if name not in CONTROLS)
@@ -176,6 +179,25 @@ def test_all_strategies_have_looks_of_their_own() -> None:
     looks = [look(strategy) for strategy in (*STRATEGIES, "of one's own")]
     assert len({colour for colour, _ in looks}) == len({marker for _, marker in looks}) == len(looks)
     assert curve.NONE == NONE
+
+
+def white_inside(marker: str) -> int:
+    """How many white pixels a hollow marker of a pruned set has, at 200 dots per inch."""
+    figure = Figure((0.2, 0.2), dpi=200, facecolor="black")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    rows = pd.DataFrame({"value": [0.0], "verdict": ["not decided"]})
+    draw_verdicts(axes, np.zeros(1), rows, "black", marker)
+    canvas.draw()
+    return int((np.asarray(canvas.buffer_rgba())[..., 0] > 200).sum())
+
+
+@pytest.mark.parametrize("marker", sorted({look(strategy)[1] for strategy in STRATEGIES} - {"x"} | {*OVER_TRAINING}))
+def test_hollow_markers_are_seen_to_be_hollow(marker: str) -> None:
+    """A star and a thick cross had no room for white: sets of heads that are not decided looked needed."""
+    assert white_inside(marker) >= 10
+    assert white_inside("*") < 5
 
 
 @pytest.mark.usefixtures("laid_out")
