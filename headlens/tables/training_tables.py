@@ -62,18 +62,18 @@ COMPACT_STATES = TableSchema(
         number("weight_bytes", "Size of the weights, shared ones counted once.", "bytes"),
         number(
             "seconds_per_forward",
-            "Time of a forward pass over a batch, the mean of all, geometric mean over rounds.",
+            "Time of a forward pass over a batch without the task head, the mean of all, geometric mean over rounds.",
             "seconds",
         ),
         *optional(*shared.interval("that time, over rounds", unit="seconds")),
         number("speedup", "Time of the original as a multiple of this one's, measured side by side.", _TIMES),
         *shared.interval("the speed-up, over rounds", ("speedup_low", "speedup_high"), _TIMES),
         *optional(
-            count("operations", "Floating-point operations of a forward pass over the middle batch."),
+            count("operations", "Floating-point operations of such a pass over the middle batch."),
             number("theoretical_speedup", "Operations of the original as a multiple of this one's: a bound.", _TIMES),
             number(
                 "tokens_per_second",
-                "Tokens that a forward pass reads per second, padding left out; nothing is generated.",
+                "Tokens that such a pass reads per second, padding left out; nothing is generated.",
                 "tokens per second",
             ),
             number(

@@ -256,6 +256,27 @@ def _largest(difference: Difference) -> float:
     return math.inf if math.isnan(difference.largest) else difference.largest
 
 
+def output_layer_note(model: PreTrainedModel, batch: Inputs, operations: Sequence[int]) -> list[str]:
+    """Says what the output layer, which is not timed, makes of the speed-up; nothing of models without one.
+
+    Args:
+        model: the original.
+        batch: over which operations were counted.
+        operations: of the original and of the smaller model, without that layer.
+    """
+    layer: Any = model.get_output_embeddings()
+    if layer is None:
+        return []
+    tokens = batch.get("decoder_input_ids", batch["input_ids"]).numel()
+    head = 2 * tokens * layer.weight.numel()
+    before, after = (number + head for number in operations)
+    return [
+        "Times, speed-ups and tokens per second are those of the model without its output layer, which costs the same "
+        f"before and after: with it, which then has {head / before:.0%} of all operations, the theoretical speed-up is "
+        f"{before / after:.2f}."
+    ]
+
+
 def tokens_read(batch: Mapping[str, Any]) -> int:
     """How many tokens of a batch are not padding, those of both sides."""
     names = ("attention_mask", "decoder_attention_mask")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,8 +23,14 @@ from headlens.analyses.compact.head_choice import (
     run_of,
     tie_notes,
 )
-from headlens.analyses.compact.model_comparison import Difference, ModelComparison, model_inputs
-from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.compact.model_comparison import (
+    Difference,
+    Inputs,
+    ModelComparison,
+    model_inputs,
+    output_layer_note,
+)
+from headlens.analyses.compact.options import CompactRequest, MeasureOptions
 from headlens.analyses.compact.report import INTERVALS
 from headlens.analyses.compact.shape_costs import (
     ranking_notes,
@@ -143,7 +149,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
             notes += rescaling_notes(factors, corpus.name, losses[1], shapes.get(choice.shape))
         else:
             notes += rescaling_notes(factors, corpus.name)
-        notes += [*run.warnings, *_time_notes(request.measure.rounds, request.measure.batch_tokens, len(inputs))]
+        notes += [*run.warnings, *_time_notes(request.measure, loaded.model, inputs, table)]
         if run.folder is not None:
             for name, frame in tables.items():
                 run.folder.table(name, frame)
@@ -165,10 +171,14 @@ def _halves(corpus: Corpus, sentences: int) -> tuple[Corpus, Corpus]:
     return fitted, measured
 
 
-def _time_notes(rounds: int, tokens: int, batches: int) -> list[str]:
+def _time_notes(
+    measure: MeasureOptions, model: PreTrainedModel, inputs: Sequence[Inputs], table: pd.DataFrame
+) -> list[str]:
+    rounds, tokens, batches = measure.rounds, measure.batch_tokens, len(inputs)
     mean = f"the mean of {batches}" if batches > 1 else "the corpus is one"
     few = f"{rounds} rounds are too few for intervals of times and speed-ups"
     return [
+        *output_layer_note(model, inputs[batches // 2], table["operations"].tolist()),
         f"Times are per batch of up to {tokens:,} tokens, padding included: {mean}.",
         INTERVALS if rounds >= FEWEST else f"{few}: --data-args rounds={FEWEST} or more gives some.",
     ]

@@ -46,9 +46,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The original model, and the model without the heads. Times are per batch of sentences: geometric means of "
-        "interleaved passes over the same batches on one machine (dot, line; tick: as fast as before). "
+        "interleaved passes over the same batches on one machine, without the task head (dot, line; tick: as fast as "
+        "before). "
         f"{INTERVALS} The theoretical speed-up "
-        "counts the operations of a forward pass over the middle batch, without the task head."
+        "counts the operations of such a pass over the middle batch."
     )
     tables = (
         page_table("Size and speed", records, about),

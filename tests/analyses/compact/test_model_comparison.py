@@ -19,6 +19,7 @@ from headlens.analyses.compact.model_comparison import (
     difference_to_masked,
     model_inputs,
     model_size,
+    output_layer_note,
     seconds_per_forward,
 )
 from headlens.attention.sites import find_sites
@@ -52,6 +53,28 @@ def test_the_same_outputs_pass() -> None:
     found.check()
     assert found.largest <= 1e-5
     assert found.output > 1
+
+
+@pytest.mark.parametrize("name", ["gpt2", "marian"])
+def test_what_the_output_layer_makes_of_the_speed_up_is_that_of_whole_passes(name: str) -> None:
+    """Beside tokens per second without the layer nothing said that it had three quarters of the operations."""
+    kind = zoo.ZOO[name]
+    model, batch = kind.build("sdpa"), zoo.unpadded(kind)[0]
+    small = copy.deepcopy(model)
+    compact_model(small, [next(h for s in find_sites(model) for h in s.heads)])
+    bodies, whole = (
+        [operations_of(m, batch) for m in ms] for ms in ([model.base_model, small.base_model], [model, small])
+    )
+    (told,) = output_layer_note(model, batch, bodies)
+    assert f"which then has {1 - bodies[0] / whole[0]:.0%} of all operations" in told
+    assert told.endswith(f"the theoretical speed-up is {whole[0] / whole[1]:.2f}.")
+
+
+def test_models_without_an_output_layer_have_nothing_beside() -> None:
+    model, small = pair()
+    batch = inputs()[0]
+    assert output_layer_note(model.base_model, batch, [2, 1]) == []
+    assert operations_of(model.base_model, batch) > operations_of(small.base_model, batch)
 
 
 def test_other_heads_fail() -> None:
