@@ -298,7 +298,9 @@ class TrainingSteps:
         if self.steps is None:
             return Work(f"{text}: updates not known", 0, "backward", None, each, 0.0, size, self.length)
         steps = self.steps * times
-        words = f"{text}: {steps:,.0f} updates of {self.batch:,} tokens"
+        # Batches of an epoch are known when its texts are tokenised; padding makes more of them than these.
+        number = f"{steps:,.0f}" if self.options.steps is not None else f"about {steps:,.0f} or more"
+        words = f"{text}: {number} updates of up to {self.batch:,} tokens"
         return Work(words, 0, "backward", steps * self.batch, each, steps, size, self.length)
 
 

@@ -267,7 +267,7 @@ def output_layer_note(model: PreTrainedModel, batch: Inputs, operations: Sequenc
     layer: Any = model.get_output_embeddings()
     if layer is None:
         return []
-    tokens = batch.get("decoder_input_ids", batch["input_ids"]).numel()
+    tokens = batch["decoder_input_ids" if "decoder_input_ids" in batch else "input_ids"].numel()
     head = 2 * tokens * layer.weight.numel()
     before, after = (number + head for number in operations)
     return [
