@@ -258,7 +258,7 @@ def _area_sentences(tables: Mapping[str, pd.DataFrame], of: str) -> list[str]:
         if methods["share"].isna().all() or sparsity < _NO_ZEROS:
             sentences.append(f"{sentence}: nothing to predict.")
             continue
-        methods = methods.reindex(columns=methods.columns.union(_NORMALISED)).dropna(subset=["share"])
+        methods = methods.reindex(columns=methods.columns.union(list(_NORMALISED))).dropna(subset=["share"])
         best, lowest = (int(place(methods["share"])) for place in (np.argmax, np.argmin))
         names = [LOOKS[method][2] for method in methods["method"]]
         areas_of = [value_text(*row) for row in methods[list(_NORMALISED)].itertuples(index=False)]
