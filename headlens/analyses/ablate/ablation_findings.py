@@ -60,11 +60,13 @@ def findings_of(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str
     for (model, mode), rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         if mode == DENOISE:
             sentences += [f"{model}: {_restored(rows)}"] * bool(rows["n"].iloc[0] >= FEW_EXAMPLES)
-        elif has_no_verdicts(rows) and not _no_difference(rows):
-            silent.add(str(model))
+        elif has_no_verdicts(rows):
             answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
-            ablated = rows[~not_ablated(rows)]
-            sentences.append(f"{model}: {_no_verdict(rows, answers, 'examples', 'heads')}{_without_any(ablated)}")
+            why, of = f"{_on_changed(rows)}.", "On the original ones, it"
+            if not _no_difference(rows):
+                silent.add(str(model))
+                why, of = _no_verdict(rows, answers, "examples", "heads"), "It"
+            sentences.append(f"{model}: {why}{_without_any(rows[~not_ablated(rows)], of)}")
         elif rows["n"].iloc[0] >= FEW_EXAMPLES and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
@@ -82,21 +84,21 @@ def _no_verdict(rows: pd.DataFrame, answers: float, examples: str, what: str) ->
     return (one_answer_text if answers >= 1 else no_skill_text)(metric, n, examples, what)
 
 
-def _without_any(rows: pd.DataFrame) -> str:
+def _without_any(rows: pd.DataFrame, of: str) -> str:
     """The metric of a model without verdicts, and whether it changes without single heads."""
     metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
     if not math.isfinite(baseline):
         return ""
     gone, heads, value = without(str(rows["mode"].iloc[0])), counted(len(rows), "head"), number_text(baseline)
     if not (rows["value"] != baseline).any():
-        return f" It has exactly the same {metric}, {value}, {gone} any one of {heads}."
+        return f" {of} has exactly the same {metric}, {value}, {gone} any one of {heads}."
     if rows["p_value"].isna().all():
-        return f" It has {metric} {value}; on so few examples no change is tested."
+        return f" {of} has {metric} {value}; on so few examples no change is tested."
     sure, lost = int(significant(rows).sum()), int((significant(rows) & (worsening(rows) > 0)).sum())
     verb, taken = "changes" if sure < 2 else "change", "taken out" if gone == "without" else "replaced"
     ways = {sure: "to the worse", 0: "to the better"}.get(lost, f"{lost} of them to the worse") if sure else ""
     way = f" ({ways})" if ways else ""
-    return f" It has {metric} {value}; {sure or 'none'} of {heads} {verb} it significantly when {taken} alone{way}."
+    return f" {of} has {metric} {value}; {sure or 'none'} of {heads} {verb} it significantly when {taken} alone{way}."
 
 
 def _needed(rows: pd.DataFrame) -> str:
@@ -110,10 +112,10 @@ def _needed(rows: pd.DataFrame) -> str:
     verdicts, gone = f" {counts}" if counts else "", without(mode := str(rows["mode"].iloc[0]))
     if counts and mode == "path":
         verdicts = f" Of the direct paths{receiver_text(rows)}, not of the heads: {counts[0].lower()}{counts[1:]}"
-    if "on_changed" in rows and math.isfinite(changed := float(rows["on_changed"].iloc[0])):
+    if on_changed := _on_changed(rows):
         if counts and mode == "counterfactual":
             verdicts = f" Of what tells the two texts apart: {counts[0].lower()}{counts[1:]}"
-        verdicts = f" All heads on the changed texts: {metric} {number_text(changed)}{_texts_apart(rows)}.{verdicts}"
+        verdicts = f" {on_changed}.{verdicts}"
     verdicts += _missed(others)
     if worst.empty:
         intact = number_text(float(baseline))
@@ -141,6 +143,14 @@ def _needed(rows: pd.DataFrame) -> str:
         most = f"one of the largest losses is {gone}"
     which = f"{head_name(row)}{tied(alike, near=near)}"
     return f"{among}{most} {which}: {change} {significance}{better}{verdicts}"
+
+
+def _on_changed(rows: pd.DataFrame) -> str:
+    """What the model with all heads does on the changed texts of pairs; empty of other modes."""
+    changed = float(rows["on_changed"].iloc[0]) if "on_changed" in rows else math.nan
+    if not math.isfinite(changed):
+        return ""
+    return f"All heads on the changed texts: {rows['metric'].iloc[0]} {number_text(changed)}{_texts_apart(rows)}"
 
 
 def _change_text(row: pd.Series[Any]) -> str:

@@ -278,6 +278,20 @@ def test_a_model_that_guesses_has_no_verdicts_and_says_why() -> None:
     assert f"{guesses} 100 evaluation examples" in text
 
 
+def test_texts_that_do_not_differ_take_nothing_away_that_a_head_could() -> None:
+    """A task was said to suffer most from a head of a model that did not tell the two texts apart."""
+    rows = ablation_tables(modes=("counterfactual",))["ablation"].assign(verdict=None, n_to_decide=np.nan)
+    texts = {"texts_delta": -0.01, "texts_low": -0.03, "texts_high": 0.01, "on_changed": 0.865}
+    (text,) = of("ablate", ablation=rows.assign(texts_p_value=0.2, baseline_answer_share=0.6, **texts))
+    assert text.startswith("demo: All heads on the changed texts: accuracy 0.865, a difference of -0.010 [-0.030, 0.0")
+    assert (
+        "not shown that there is anything to lose or to restore. On the original ones, it has accuracy 0.875; 1" in text
+    )
+    assert "suffers" not in text
+    (text,) = of("ablate", ablation=rows.assign(texts_p_value=0.01, baseline_answer_share=0.6, **texts))
+    assert text.startswith("demo: the model is not shown to be better than guessing on 200 examples")
+
+
 def pruning(**columns: Any) -> list[str]:
     return of("ablate", pruning=ablation_tables()["pruning"].assign(**columns))
 
