@@ -86,9 +86,10 @@ def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     if "pareto" in tables:
         points, examples = tables["pareto"], examples_text(tables.get("metrics", tables["pareto"]))
         few = "areas" in tables and not has_numbers(tables["areas"].query("quality == 'recall'"), "ci_low")
-        for number, (stack, rows) in enumerate(points[points["head"].isna()].groupby("stack", sort=False)):
+        by_stack = points[points["head"].isna()].groupby("stack", sort=False)
+        for number, (stack, rows) in enumerate(by_stack):
             name = f"pareto_{stack}" if number else "pareto"
-            yield name, pareto_curves(rows, str(stack), examples, few=few)
+            yield name, pareto_curves(rows, "all" if len(by_stack) == 1 else str(stack), examples, few=few)
     if "heads" in tables:
         yield "heads", sparse_heads(tables["heads"], about)
         if "clusters" in tables:
@@ -120,7 +121,7 @@ def pareto_curves(points: pd.DataFrame, stack: str, examples: str = "", *, few: 
     curves, tried = methods[methods["on_curve"].astype(bool)], methods[methods["value"].notna()]
     if curves.empty:
         return None
-    where = "all heads" if stack in {"all", "encoder"} else f"heads of the {stack} stack"
+    where = "all heads" if stack == "all" else f"heads of the {stack} stack"
     where += ", too few sentences for intervals" * few
     panels = [("recall", "sparsity", "recall", where, curves)]
     if len(tried):

@@ -68,11 +68,26 @@ def points(*, metric: bool = True) -> pd.DataFrame:
     return found.assign(**words, ci_low=low, ci_high=high, task_sparsity=0.9 * found["sparsity"])
 
 
+@pytest.mark.parametrize(
+    ("stacks", "told"),
+    [
+        (["encoder"], ["all heads"]),
+        (["decoder"], ["all heads"]),
+        (["all", "encoder", "cross"], ["all heads", "heads of the encoder stack", "heads of the cross stack"]),
+    ],
+)
+def test_curves_name_the_heads_that_they_are_of(stacks: list[str], told: list[str]) -> None:
+    """Those of the encoder of a translation model were called those of all heads, as those of all were."""
+    table = pd.concat([points(metric=False).assign(stack=stack) for stack in stacks])
+    drawn = [figure for name, figure in sparsefinder_figures({"pareto": table}) if figure and name.startswith("pareto")]
+    assert [figure.axes[0].get_title(loc="left") for figure in drawn] == told
+
+
 @pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize("metric", rest_slow([False, True], [True]))
 def test_every_method_has_a_curve(metric: bool) -> None:
     table = points(metric=metric)
-    figure = pareto_curves(table, "encoder")
+    figure = pareto_curves(table, "all")
     assert figure is not None
     assert len(figure.axes) == 1 + metric
     for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
