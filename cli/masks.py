@@ -61,7 +61,8 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> Iterator[Table]:
             {
                 "pattern": short[row["pattern"]],
                 "layers": row["layers"],
-                "diagonal": row["control"],
+                # A mask may have no diagonal of its own.
+                "diagonal": "as it is" if row["control"] == "kept" else row["control"],
                 "masked, %": share_text(row["sparsity"]),
                 "masked in texts, %": share_text(row["sparsity_texts"]),
                 f"{metric} [95 % CI]": value_text(*(row[name] for name in VALUES)),

@@ -24,7 +24,8 @@ _DIAGONAL = truth(
 )
 _CONTROL = word(
     "control",
-    "What becomes of the diagonal: `kept`; `dropped`, masked too; `random`, as many other positions masked instead.",
+    "What becomes of the diagonal: `kept` as it is in the mask, which may have none; "
+    "`dropped`, masked too; `random`, as many other positions masked instead.",
 )
 _SPARSITY = number(
     "sparsity",

@@ -164,8 +164,9 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     names = ("folder", "model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
     records = [{k: row[k] for k in names} | verdict_cells(row) for table in tables for row in table.to_dict("records")]
     about = (
-        "Models trained and measured under each mask; `control` says whether the diagonal was kept, dropped, or "
-        "kept with the same number of random positions masked instead. `sparsity` is the share of masked positions at "
+        "Models trained and measured under each mask; `control` says whether the diagonal was kept as it is in "
+        "the mask, dropped, or kept with the same number of random positions masked instead. "
+        "`sparsity` is the share of masked positions at "
         "n tokens, `sparsity_texts` that share at the actual lengths of the texts."
         + (
             " `delta` is the difference from the same seeds without a mask. Verdicts, on masks of one seed, are "
