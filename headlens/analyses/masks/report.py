@@ -273,6 +273,10 @@ def _value_text(row: Mapping[str, Any] | pd.Series[Any]) -> str:
     return value_text(*(float(row[name]) for name in VALUES))
 
 
+_NOT_DRAWN = (
+    "Not drawn here: text graphs, zeroed layers, and degrees and spans that were learned in a run; see the figures by "
+    "layers and by degrees of each run, and the table."
+)
 CAPTIONS = {
     "patterns": Caption(
         "Fixed patterns",
@@ -284,7 +288,7 @@ CAPTIONS = {
         "Models that were trained and measured under each mask, against the share of positions of the texts that it "
         "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
         "pattern as it is, which may have no diagonal, and without the diagonal; a coloured line joins the masks "
-        f"learned in one sweep of train-dam, labelled with λ; the dashed line is without a mask. {FRAMED}",
+        f"learned in one sweep of train-dam, labelled with λ; the dashed line is without a mask. {FRAMED} {_NOT_DRAWN}",
     ),
     "diagonal": Caption(
         "Effect of the diagonal",
@@ -323,13 +327,14 @@ CAPTIONS = {
         "median, and its 95 % interval over examples. The dashed line is without a mask.",
     ),
     "together": Caption(
-        "What models achieve under the masks of all runs",
+        "What models achieve under patterns and mask files of all runs",
         "The main metric of every task against the share of positions of the texts that a mask hides, with 95 % "
-        f"intervals. The masks of one sweep of train-dam are joined by a line, with points labelled by λ. {FRAMED}",
+        f"intervals. The masks of one sweep of train-dam are joined by a line, with points labelled by λ. {FRAMED} "
+        f"{_NOT_DRAWN}",
     ),
     "average": Caption(
         "What models achieve under masks on average over tasks",
-        "The mean of the main metrics of all tasks, against the share of positions that a mask hides.",
+        f"The mean of the main metrics of all tasks, against the share of positions that a mask hides. {_NOT_DRAWN}",
     ),
     "diagonal_over_tasks": Caption(
         "Effect of the diagonal, task by task",
