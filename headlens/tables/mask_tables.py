@@ -116,7 +116,12 @@ SPANS = TableSchema(
         *(shared.MODEL, shared.STACK.but(words=()), shared.LAYER, shared.HEAD, _PATTERN, _LAYERS, _DIAGONAL, _SEED),
         number("span", "Distance up to which weights are unchanged.", _TOKENS),
         number("reach", "Largest distance at which a key still has weight.", _TOKENS),
-        number("change", "How much the span changed over the last third of the updates.", _TOKENS, optional=True),
+        number(
+            "change",
+            "How much the span changed over the last third of the updates; of few, over all.",
+            _TOKENS,
+            optional=True,
+        ),
     ),
     ("model", "pattern", "layers", "diagonal", "seed", "layer", "head"),
 )

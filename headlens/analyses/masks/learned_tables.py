@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headlens.attention_masks.learned_mask import LearnedAttentionMask
 from headlens.attention_masks.mask_distributions import AdaptiveSpan, GumbelDegrees
+from headlens.attention_masks.named_masks import P_AT_START
 from headlens.tables.mask_tables import DEGREES
 
 _BEFORE = 2 / 3  # of the updates; learning rates that fall to 0 let anything settle at the very end
@@ -43,7 +44,8 @@ def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
 def span_rows(mask: LearnedAttentionMask, log: pd.DataFrame) -> list[dict[str, Any]]:
     """The span z of every head, in tokens, its reach, and how much it changed over the last third of the updates.
 
-    The reach is the largest distance at which a key still has weight.
+    The reach is the largest distance at which a key still has weight. Where no update was logged before that third, as
+    of few updates, the change is that since the start.
 
     Args:
         mask: as it was learned.
@@ -53,6 +55,7 @@ def span_rows(mask: LearnedAttentionMask, log: pd.DataFrame) -> list[dict[str, A
     alpha = mask.alpha.detach().cpu()
     earlier = log[log["step"] <= _BEFORE * log["step"].max()]
     before = earlier.iloc[-1].to_dict() if len(earlier) else {}
+    at_start = math.nan if before else P_AT_START * mask.law.largest
     spans, reaches = mask.law.spans(alpha)[..., 0], mask.law.kept(alpha).sum(dim=-1) - 1
     return [
         {
@@ -60,7 +63,7 @@ def span_rows(mask: LearnedAttentionMask, log: pd.DataFrame) -> list[dict[str, A
             "head": head,
             "span": float(spans[row, head]),
             "reach": int(reaches[row, head]),
-            "change": float(spans[row, head]) - before.get(f"span {row} {head}", math.nan),
+            "change": float(spans[row, head]) - before.get(f"span {row} {head}", at_start),
         }
         for row, head in _masked_heads(mask)
     ]
