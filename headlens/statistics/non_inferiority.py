@@ -130,7 +130,7 @@ def skewed_tail(t: float, skewness: float, degrees: float) -> float:
     """Student's lower tail, or the tail of a mean of gamma distributed numbers where that is larger.
 
     Where few examples count most, many samples lack some of them: their mean is low, and seems more certain than it
-    is. How much, is known of gamma distributed numbers: a mean of skewness g is distributed as a gamma variable of
+    is. How much is known for gamma distributed numbers: a mean of skewness g is distributed as a gamma variable of
     shape k = 4 / g², and one that lies t estimated standard errors below the hypothesis is 1 / (1 + g |t| / 2) of
     what it would be under the hypothesis, measured from the lower end of the distribution. To the first order in g this
     is the skewness of t in any distribution (Hall 1992); Hall's own cubic, a little larger near the hypothesis, does

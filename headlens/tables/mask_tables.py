@@ -118,7 +118,7 @@ SPANS = TableSchema(
         number("reach", "Largest distance at which a key still has weight.", _TOKENS),
         number(
             "change",
-            "How much the span changed over the last third of the updates; of few, over all.",
+            "How much the span changed over the last third of the updates; of few updates, since the start.",
             _TOKENS,
             optional=True,
         ),

@@ -62,11 +62,11 @@ def findings_of(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str
             sentences += [f"{model}: {_restored(rows)}"] * bool(rows["n"].iloc[0] >= FEW_EXAMPLES)
         elif has_no_verdicts(rows):
             answers = rows.get("baseline_answer_share", pd.Series([1.0])).iloc[0]
-            why, of = f"{_on_changed(rows)}.", "On the original ones, it"
+            why, subject = f"{_on_changed(rows)}.", "On the original ones, it"
             if not _no_difference(rows):
                 silent.add(str(model))
-                why, of = _no_verdict(rows, answers, "examples", "heads"), "It"
-            sentences.append(f"{model}: {why}{_without_any(rows[~not_ablated(rows)], of)}")
+                why, subject = _no_verdict(rows, answers, "examples", "heads"), "It"
+            sentences.append(f"{model}: {why}{_without_any(rows[~not_ablated(rows)], subject)}")
         elif rows["n"].iloc[0] >= FEW_EXAMPLES and rows["delta"].notna().any():
             sentences.append(f"{model}: {_needed(rows)}")
     if "pruning" in tables:
@@ -84,21 +84,23 @@ def _no_verdict(rows: pd.DataFrame, answers: float, examples: str, what: str) ->
     return (one_answer_text if answers >= 1 else no_skill_text)(metric, n, examples, what)
 
 
-def _without_any(rows: pd.DataFrame, of: str) -> str:
+def _without_any(rows: pd.DataFrame, subject: str) -> str:
     """The metric of a model without verdicts, and whether it changes without single heads."""
     metric, baseline = rows["metric"].iloc[0], float(rows["baseline"].iloc[0])
     if not math.isfinite(baseline):
         return ""
     gone, heads, value = without(str(rows["mode"].iloc[0])), counted(len(rows), "head"), number_text(baseline)
     if not (rows["value"] != baseline).any():
-        return f" {of} has exactly the same {metric}, {value}, {gone} any one of {heads}."
+        return f" {subject} has exactly the same {metric}, {value}, {gone} any one of {heads}."
     if rows["p_value"].isna().all():
-        return f" {of} has {metric} {value}; on so few examples no change is tested."
+        return f" {subject} has {metric} {value}; on so few examples no change is tested."
     sure, lost = int(significant(rows).sum()), int((significant(rows) & (worsening(rows) > 0)).sum())
     verb, taken = "changes" if sure < 2 else "change", "taken out" if gone == "without" else "replaced"
     ways = {sure: "to the worse", 0: "to the better"}.get(lost, f"{lost} of them to the worse") if sure else ""
     way = f" ({ways})" if ways else ""
-    return f" {of} has {metric} {value}; {sure or 'none'} of {heads} {verb} it significantly when {taken} alone{way}."
+    return (
+        f" {subject} has {metric} {value}; {sure or 'none'} of {heads} {verb} it significantly when {taken} alone{way}."
+    )
 
 
 def _needed(rows: pd.DataFrame) -> str:
