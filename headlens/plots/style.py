@@ -31,7 +31,7 @@ _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 _CORPUS: ContextVar[str] = ContextVar("corpus", default="")
 _MASK: ContextVar[str] = ContextVar("mask", default="")
 _NAME = 2.0  # inches that the name of a corpus may have
-_PARTS = 3  # of the name of a corpus, each of which may be shortened
+_PARTS = 4  # of the name of a corpus or mask, each of which may be shortened
 
 T = TypeVar("T")
 
@@ -235,10 +235,11 @@ def further_lines(title: str, width: float) -> float:
 
 def _title(text: str, width: float) -> str:
     first, *more = text.split("\n")
-    for what, name in (("corpus", _CORPUS.get()), ("under the mask", _MASK.get())):
-        # What trees or fixed offsets are of stands behind the name of a corpus, and must not be what is cut out.
-        parts = name.split(", ") if name.count(", ") < _PARTS else [name]
-        short = ", ".join(_shortened(part, _letters(_NAME, TITLE_SIZE)) for part in parts)
+    # What trees or fixed offsets are of stands behind the name of a corpus, and must not be what is cut out, nor how
+    # wide one of the patterns is that a mask consists of.
+    for what, name, between in (("corpus", _CORPUS.get(), ", "), ("under the mask", _MASK.get(), "|")):
+        parts = name.split(between) if name.count(between) < _PARTS else [name]
+        short = between.join(_shortened(part, _letters(_NAME, TITLE_SIZE)) for part in parts)
         first += f", {what} {short}" if name else ""
     text = "\n".join([first, *more])
     # Bold letters are wider than those that `fold` counts with, and squares in place of letters that cannot be drawn

@@ -178,6 +178,24 @@ class EveryPosition(Target):
         return _top_logits(outputs, real.bool(), "Empty translations have nothing to start from.")
 
 
+@dataclass(frozen=True)
+class GivenPositions(Target):
+    """The largest logit at positions of a decoder's text that are named.
+
+    Args:
+        chosen: which positions of a batch these are, (batch, length); the model may give logits of the last ones alone.
+    """
+
+    chosen: Tensor
+    name: ClassVar[str] = EveryPosition.name
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, positions with logits), 0 where none is chosen."""
+        del inputs
+        logits = _logits(outputs)
+        return _top_logits(outputs, self.chosen[:, -logits.shape[1] :], "Give longer texts.")
+
+
 class SimilarityTarget(Target):
     """The cosine of the mean-pooled embeddings of a pair of sentences, which are rows 2i and 2i + 1.
 

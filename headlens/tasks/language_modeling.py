@@ -31,6 +31,7 @@ from headlens.tasks.task import (
     PreparedExample,
     Task,
     TaskBatch,
+    first_place,
     length_preference,
     record_columns,
 )
@@ -49,15 +50,16 @@ def next_tokens(outputs: Any, batch: TaskBatch, task: str) -> tuple[Tensor, Tens
     labels = batch.labels["labels"]
     if not batch.reader.causal:
         return language_logits(outputs, labels, task, "mlm"), labels
-    first = first_predicting(batch)
+    first = first_place(predicting(batch))
     return language_logits(outputs, labels, task, "causal-lm", first)[:, :-1], labels[:, first + 1 :]
 
 
-def first_predicting(batch: TaskBatch) -> int:
-    """Returns the first position of a decoder's batch of which any row predicts the next token; 0 for an encoder."""
+def predicting(batch: TaskBatch) -> Tensor | None:
+    """Returns where a decoder's batch predicts a next token that is scored, (rows, length); None for an encoder."""
     if not batch.reader.causal:
-        return 0
-    return max(0, int((batch.labels["labels"] != IGNORED).any(dim=0).int().argmax()) - 1)
+        return None
+    scored = batch.labels["labels"] != IGNORED
+    return torch.cat([scored[:, 1:], torch.zeros_like(scored[:, :1])], dim=1)
 
 
 def predicted_row(first: tuple[int, ...], ids: tuple[int, ...], start: int = 0, candidate: int = 0) -> TokenRow:
@@ -151,9 +153,9 @@ class CausalLM(Likelihood):
         """Returns the most tokens that a window can have."""
         return min(self.window, reader.limit or self.window)
 
-    def first_read(self, batch: TaskBatch) -> int:
-        """Returns the first position whose logits are read."""
-        return first_predicting(batch)
+    def read_positions(self, batch: TaskBatch) -> Tensor | None:
+        """Returns the positions that predict a token."""
+        return predicting(batch)
 
     def _predictions(self, outputs: Any, batch: TaskBatch) -> tuple[Tensor, Tensor]:
         return next_tokens(outputs, batch, self.name)
@@ -216,9 +218,9 @@ class LikelihoodChoice(ChoiceTask):
         """Computes the mean of `losses` over the batch, a scalar: that of the model is of all candidates."""
         return self.losses(outputs, batch).mean()
 
-    def first_read(self, batch: TaskBatch) -> int:
-        """Returns the first position whose logits are read."""
-        return first_predicting(batch)
+    def read_positions(self, batch: TaskBatch) -> Tensor | None:
+        """Returns the positions that predict a token of a decoder's candidates."""
+        return predicting(batch)
 
     def notes(self, reader: Reader, traits: Mapping[Any, int] = NO_TRAITS) -> list[str]:
         """Returns how models score texts, and whether one preference would do without reading."""
@@ -376,10 +378,11 @@ class LogitDifference(Task):
         return record_columns(self._differences(outputs, batch))
 
     def _differences(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        first, attended = self.first_read(batch), batch.inputs["attention_mask"]
+        read, attended = self.read_positions(batch), batch.inputs["attention_mask"]
+        first = first_place(read)
         logits = language_logits(outputs, attended, self.name, "causal-lm", first)
         answers = torch.tensor([p.rows[0].labels for p in batch.prepared], device=logits.device)
-        place = attended.sum(dim=1) - 1 - first
+        place = read.int().argmax(dim=1) - first
         last = logits[torch.arange(len(batch), device=logits.device), place]  # (n, vocabulary)
         right, wrong = last.gather(1, answers).unbind(dim=1)
         return right - wrong
@@ -392,9 +395,10 @@ class LogitDifference(Task):
         """Computes the mean of `losses` over the batch, a scalar."""
         return self.losses(outputs, batch).mean()
 
-    def first_read(self, batch: TaskBatch) -> int:
-        """Returns the last position of the shortest prompt."""
-        return min(len(prepared.rows[0].ids) for prepared in batch.prepared) - 1
+    def read_positions(self, batch: TaskBatch) -> Tensor:
+        """Returns the last position of every prompt."""
+        attended = batch.inputs["attention_mask"]
+        return torch.arange(attended.shape[1], device=attended.device) == attended.sum(dim=1, keepdim=True) - 1
 
     def right(self, records: Floats, metric: str) -> Floats | None:
         """Returns 1 where the right answer has the higher logit, else 0, (n,); None unless `metric` is accuracy."""

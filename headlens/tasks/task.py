@@ -263,15 +263,15 @@ class Task(ABC):
         Decoders that can compute the logits of the last positions alone are asked for those that are read: the product
         with a large vocabulary costs as much as several layers.
         """
-        network, first = self.network(model), self.first_read(batch)
+        network, first = self.network(model), first_place(self.read_positions(batch))
         kept = {"logits_to_keep": batch.inputs["input_ids"].shape[1] - first} if first else {}
         known = inspect.signature(type(network).forward).parameters.keys()
         return {**batch.inputs, **self.arguments(model), **{name: kept[name] for name in kept.keys() & known}}
 
-    def first_read(self, batch: TaskBatch) -> int:
-        """Returns the first position of a decoder's batch whose logits are read; 0, the first of all, by default."""
+    def read_positions(self, batch: TaskBatch) -> Tensor | None:
+        """Returns at which positions of a decoder's batch logits are read, (rows, length); None, at all, by default."""
         del batch
-        return 0
+        return None
 
     def arguments(self, model: PreTrainedModel) -> dict[str, Any]:
         """Returns further arguments of the forward pass."""
@@ -376,6 +376,11 @@ def record_columns(*parts: Tensor | Floats) -> Floats:
     """Puts columns of records, each (n,), side by side in float64: (n, k)."""
     arrays = [p.detach().double().cpu().numpy() if isinstance(p, Tensor) else np.asarray(p, np.float64) for p in parts]
     return np.stack(arrays, axis=1)
+
+
+def first_place(positions: Tensor | None) -> int:
+    """Returns the first position that any row has of those chosen, (rows, length); 0 for None."""
+    return 0 if positions is None else int(positions.any(dim=0).int().argmax())
 
 
 def length_preference(task: Task, records: Floats) -> float:

@@ -311,6 +311,12 @@ def test_probes_of_weights(headlens: Headlens, tiny_bert: Path) -> None:
         rows = pd.read_csv(f"run/{schema.name}.csv")
         assert rows.columns.tolist() == schema.names
         assert set(rows["model"]) == {"tiny-bert"}
+    masked = headlens(
+        "classify", tiny_bert, "--limit", 30, "--probes", "circuits", "--mask", "window:3", "--no-figures", "--out", "m"
+    )
+    assert masked.code == 0, masked.err
+    assert "Circuits are of the weights alone, which no mask changes." in " ".join(masked.out.split())
+    assert all(Path(f"m/{s.name}.csv").read_bytes() == Path(f"run/{s.name}.csv").read_bytes() for s in CIRCUITS)
     assert {"copying", "composition"} <= {path.stem for path in Path("run/figures").glob("*.png")}
     assert not Path("run/probes.csv").exists()
     said = " ".join(done.out.split())

@@ -76,6 +76,17 @@ def test_titles_name_the_mask_that_models_were_under() -> None:
         assert figure.get_suptitle() == title
 
 
+@pytest.mark.parametrize(
+    "mask", ["window:width=3|global:tokens=1", "window:width=5|global:tokens=1", "star|random:keys=12|dilated:width=17"]
+)
+def test_what_patterns_of_a_mask_differ_in_is_never_cut_out(mask: str) -> None:
+    """Windows of 3 and of 5 had the same titles."""
+    (figure,) = named_after("pud", (constrained_figure(5.0, 2.0, text) for text in ["Heads"]), mask)
+    assert f"under the mask {mask}" in figure.get_suptitle().replace("\n", " ")
+    (figure,) = named_after("pud", (constrained_figure(5.0, 2.0, text) for text in ["Heads"]), "|".join([mask] * 9))
+    assert len(figure.get_suptitle()) < 80
+
+
 def luminance(colour: str) -> float:
     """Relative luminance as WCAG 2 spells it out, channel by channel."""
     total = 0.0

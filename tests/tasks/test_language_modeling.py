@@ -22,6 +22,7 @@ from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks import language_modeling
+from headlens.tasks import task as task_module
 from headlens.tasks.catalogue import CATALOGUE, DATA
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.example_sources import DataOptions, MemoryExamples, SourceCounts
@@ -348,8 +349,8 @@ def test_only_logits_that_are_read_are_asked_for(
         few = evaluate(task, loaded, source(*texts, labels=labels), FEW).records
         least = shapes[-1]
         with monkeypatch.context() as patch:
-            patch.setattr(type(task), "first_read", lambda *_: 0)
-            patch.setattr(language_modeling, "first_predicting", lambda _: 0)
+            for module in (language_modeling, task_module):
+                patch.setattr(module, "first_place", lambda _: 0)
             all_of_them = evaluate(task, loaded, source(*texts, labels=labels), FEW).records
         np.testing.assert_allclose(few, all_of_them, atol=1e-4)
         if "logits_to_keep" in inspect.signature(type(loaded.model).forward).parameters and task.name != "causal-lm":

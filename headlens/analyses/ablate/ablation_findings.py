@@ -247,7 +247,8 @@ def _sets_needed(pruning: pd.DataFrame, silent: Collection[str]) -> list[str]:
         chosen = known_verdicts(sets)
         if sets_have_no_verdicts(rows) and str(model) not in silent:
             answers = answer_shares(rows)[0] if "answer_share" in rows else 1.0  # of the whole model, the first row
-            sentences.append(f"{model}: {_no_verdict(sets, answers, 'evaluation examples', 'pruned heads')}")
+            examples = "evaluation examples" + " or on all" * (not answers >= 1)
+            sentences.append(f"{model}: {_no_verdict(sets, answers, examples, 'pruned heads')}")
         if len(chosen):
             row = foremost(chosen, "n_pruned")
             gone, left = int(row["n_pruned"]), int(row["n_heads"])

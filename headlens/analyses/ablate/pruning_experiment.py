@@ -214,8 +214,10 @@ class PruningExperiment:
         families = [table.iloc[1:][is_member] for is_member in (~random, *drawn)]
         table["chance"] = np.nan if chance is None else chance
         verdicts = pd.concat([with_verdicts(family, margin) for family in families if len(family)]).sort_index()
-        task = self.examples.task
-        if task.constant(baseline, self.metric) or skill_of(task, baseline, labels).lacking:
+        task, every = self.examples.task, label_counts(self.examples.prepared)
+        # Of a model that guesses on all examples, as its single heads show, a part may be right by luck.
+        guesses = any(skill_of(task, *given).lacking for given in ((baseline, labels), (intact.records, every)))
+        if task.constant(baseline, self.metric) or guesses:
             verdicts = without_verdicts(verdicts)
         more = verdicts[["p_holm", *VERDICT_COLUMNS[1:]]]
         table = table.drop(columns="n_to_decide").join(more)

@@ -456,6 +456,8 @@ _TARGETS: dict[HeadKind, type[targets.Target]] = {
 def task_target(task: Task, reader: Reader) -> targets.Target:
     """Returns where the relevance of heads starts in a task: at what the model answers, whether it is right or not.
 
+    Of decoders these are positions, of which each batch starts at those that the task reads.
+
     Raises:
         OptionError: if the tokenizer has no mask token, for a task of masked words.
     """
@@ -489,7 +491,8 @@ class RelevanceEstimator(ImportanceEstimator):
         ):
 
             def measure(batch: TaskBatch, inputs: Mapping[str, Any]) -> Mapping[Site, Tensor]:
-                del batch
+                if (read := task.read_positions(batch)) is not None:
+                    session.target = targets.GivenPositions(read)
                 return session.relevance(inputs).raw
 
             return self.gathered(model, measure, session.sites)

@@ -55,12 +55,15 @@ class ProbedModels:
             check_circuits(loaded)
 
     def measure(self, loaded: LoadedModel, label: str) -> None:
-        """Measures the heads of a model, which the tables call by this label; errors as in `measure_probes`."""
+        """Measures the heads of a model on prompts; the tables call it by this label. Errors as in `measure_probes`."""
         if self._on_prompts:
             with self.run.reporter.status(f"probing the heads of {loaded.short_name}"):
                 rows, notes = measure_probes(loaded, self._on_prompts, seed=self.seed)
             self._by_model[label] = rows.assign(model=label)[list(PROBES.names)]
             self._note(notes)
+
+    def measure_weights(self, loaded: LoadedModel, label: str) -> None:
+        """Measures the weights of a model, whatever mask it reads under; label and errors as in `measure`."""
         if CIRCUITS_PROBE in self.probes:
             with self.run.reporter.status(f"multiplying the weights of the heads of {loaded.short_name}"):
                 frames, notes = measure_circuits(loaded, self.corpus, seed=self.seed)

@@ -30,6 +30,7 @@ from headlens.maps.sentence_attention import collect_attention, shown_examples
 from headlens.maps.stored_maps import write_maps
 from headlens.models.loading import LoadedModel, look_for_models
 from headlens.models.names import first_and_last, recorded_steps
+from headlens.options import CIRCUITS_PROBE
 from headlens.pages.command_report import write_results
 from headlens.pages.head_cards import SentenceMap
 from headlens.plots.style import named_after
@@ -64,6 +65,7 @@ _NULL_UNDER_MASK = (
     "values (…_null), know nothing of the mask, which alone may make a role of what a head does. Compare with the same "
     "run without the mask."
 )
+_OF_WEIGHTS = "Circuits are of the weights alone, which no mask changes."
 
 
 @dataclass(frozen=True)
@@ -101,14 +103,13 @@ def run_classify(
     _check_named(request)
     with open_part(request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
-        lists, other = open_frequencies(request), request.baseline_corpus
+        lists, other, options = open_frequencies(request), request.baseline_corpus, request.options
         baseline = None if other is None else _whole_corpus(other, request)
         files = {f"the file of --{option.replace('_', '-')}": getattr(request, option) for option in _FILES}
         run.depend_on(None, file_hashes(files))
         loaded = run.load(request.models[0], request.model_options, reads_only=not request.relevance)
         corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(**lists, **open_frequencies(request, corpus))
-        options = request.options
         results, maps, facts = dict[str, Classification](), list[SentenceMap](), list[dict[str, Any]]()
         probed = ProbedModels(run, request.probes, options.seed, corpus)
         for number, name in enumerate(request.models):
@@ -139,6 +140,7 @@ def run_classify(
                     sides = frequencies.source, frequencies.target
                     shown = collect_attention(loaded, shown_examples(corpus, loaded, _SHOWN), frequencies=sides)
                     maps += [m for n, sentence in enumerate(shown) for m in sentence.sentence_maps(label, sentence=n)]
+            probed.measure_weights(loaded, label)
             facts.append(model_record(loaded, label) | classified.record())
         steps = recorded_steps(facts)
         tables, notes = _together(results, options.seed, steps)
@@ -176,7 +178,9 @@ def _offset_notes(request: ClassifyRequest, summary: CorpusSummary) -> list[str]
 
 def _mask_notes(request: ClassifyRequest) -> list[str]:
     source = mask_source(request.mask)
-    return [_NULL_UNDER_MASK] * (source is not None and source.shape[1] > 1)
+    if source is None:
+        return []
+    return [_NULL_UNDER_MASK] * (source.shape[1] > 1) + [_OF_WEIGHTS] * (CIRCUITS_PROBE in request.probes)
 
 
 def _write_more(folder: RunFolder, maps: Sequence[SentenceMap], probed: ProbedModels) -> None:

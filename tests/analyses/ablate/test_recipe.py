@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from made_judges import judge, prune_request
 from made_tasks import given_examples, text
 from saved import build, save
 from tiers import rest_slow
@@ -346,3 +347,30 @@ def test_pruned_models_are_evaluated_without_a_sweep(model: str, examples: Examp
     expected = gated(model, examples, [Head("encoder", 1, 0)])
     np.testing.assert_allclose(found.records, expected, rtol=1e-5, atol=1e-6)
     assert torch.is_tensor(next(small.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("right", "judged"), [({"evaluation"}, False), ({"ranking"}, False), ({"evaluation", "ranking"}, True)]
+)
+def test_no_part_has_verdicts_where_the_model_guesses(
+    right: set[str], judged: bool, wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    """Of 100 pairs a model had 58 right, which is guessing; of the 45 of the evaluation part 31, which had verdicts."""
+    network: Any = judge(wordpiece_tokenizer).model
+    texts = [f"{text(n)} {text(n, 3)}" for n in range(40)]
+    with torch.no_grad():
+        first, second = network(**wordpiece_tokenizer(texts, padding=True, return_tensors="pt")).logits.unbind(dim=1)
+        network.classifier.bias[1] += (first - second).median() + 1e-6  # so that it gives both answers
+    path, file = save(network, tmp_path / "judge", wordpiece_tokenizer), tmp_path / "dev.tsv"
+
+    def found(labels: Sequence[int], run: str) -> dict[str, pd.DataFrame]:
+        rows = "".join(f"{one}\t{label}\n" for one, label in zip(texts, labels, strict=True))
+        file.write_text(f"sentence\tlabel\n{rows}", encoding="utf-8")
+        return run_ablate(prune_request(path, str(file), tmp_path / run, PruneOptions((1,), ("ranked",)))).tables
+
+    known = found([0] * len(texts), "first")["examples"]
+    labels = np.where(known["part"].isin(right), known["predicted"], 1 - known["predicted"]).astype(int)
+    tables = found(labels.tolist(), "then")
+    sets = tables["pruning"].query("n_pruned > 0")
+    assert sets["verdict"].notna().all() == judged
+    assert sets["n_to_decide"].notna().any() <= judged

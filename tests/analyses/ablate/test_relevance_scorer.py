@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 import torch
 from made_judges import judge, prune_request
 from made_tasks import TASKS, given_examples
-from saved import save
+from saved import build, save
 from tiers import rest_slow
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.options import PruneOptions
@@ -27,11 +29,14 @@ from headlens.analyses.relevance.recipe import run_relevance
 from headlens.attention.sites import find_sites
 from headlens.errors import InputError, OptionError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.models.loading import load
+from headlens.models.loading import LoadedModel, load
 from headlens.relevance_propagation import relevance_session
 from headlens.relevance_propagation.relevance_session import RelevanceSession
+from headlens.relevance_propagation.targets import Target
 from headlens.runs.folder import RunFolder
 from headlens.shared_options import OutputOptions
+from headlens.tasks.example_sources import MemoryExamples
+from headlens.tasks.examples import TextExample
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_examples import Examples, ranking_part
 from headlens.tasks.task_options import TaskData
@@ -129,6 +134,58 @@ def test_every_task_has_its_target(name: str, wordpiece_tokenizer: PreTrainedTok
                     sums.setdefault(head, []).extend(values.tolist())
     assert found == pytest.approx({head: abs(np.mean(values)) for head, values in sums.items()}, rel=1e-9, abs=1e-12)
     assert {*found} == {head for site in find_sites(task.network(model)) for head in site.heads}
+    assert sum(value > 0 for value in found.values()) == len(found)
+
+
+@dataclass(frozen=True)
+class From(Target):
+    """The largest logits from one position of a row to another."""
+
+    first: int
+    end: int | None
+    name = "by hand"
+
+    def parts(self, outputs: Any, inputs: Any) -> Tensor:
+        top: Tensor = outputs.logits.amax(dim=-1)
+        places = torch.arange(top.shape[1])
+        return top * ((places >= self.first) & (places < (self.end or top.shape[1])))
+
+
+TEXTS: dict[str, list[tuple[str, ...]]] = {
+    "causal-lm": [("She took the cat.",), ("A long day for all of them, and no rain.",)],
+    "minimal-pairs": [("The cats sleep on.", "The cats sleeps on the table."), ("A long day", "A long days")],
+    "cloze": [("She took", "the old cat.", "a table"), ("A long day for", "them", "all of them")],
+    "logit-difference": [("She took the", " a", " t"), ("The cats sleep on", " t", " a")],
+}
+
+
+@pytest.mark.parametrize("kind", ["GPT2LMHeadModel", "LlamaForCausalLM"])
+@pytest.mark.parametrize("name", TEXTS)
+def test_relevance_of_a_decoder_starts_where_its_task_reads(
+    name: str, kind: str, bytebpe_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Decoders give the logits alone that a task reads, and were said to give none for every token."""
+    loaded = LoadedModel("tiny", build(kind, len(bytebpe_tokenizer)), bytebpe_tokenizer, None)
+    model, task = loaded.model, TASKS[name]
+    choices = {"minimal-pairs", "cloze"}
+    source = MemoryExamples(
+        tuple(TextExample(str(i), texts, 0 if name in choices else None) for i, texts in enumerate(TEXTS[name])), "made"
+    )
+    examples = Examples.of(task, source, loaded)
+    expected: dict[Head, list[float]] = {}
+    for prepared in examples.prepared:
+        ids = [list(row.ids) for row in prepared.rows]
+        # What all candidates begin with is read alike, unless nothing else is left; of a prompt the last token is read.
+        last = min(map(len, ids)) - 1
+        same = next((i for i, several in enumerate(zip(*ids, strict=False)) if len({*several}) > 1), last) - 1
+        for row in ids:
+            first = {"causal-lm": 0, "logit-difference": len(row) - 1}.get(name, same)
+            with RelevanceSession(model, From(first, None if name == "logit-difference" else len(row) - 1)) as session:
+                for site, raw in session.relevance({"input_ids": torch.tensor([row])}).raw.items():
+                    for head, value in zip(site.heads, raw[0].tolist(), strict=True):
+                        expected.setdefault(head, []).append(value)
+    found = RelevanceEstimator(model, examples, 200, print)(frozenset())
+    assert found == pytest.approx({head: abs(np.mean(v)) for head, v in expected.items()}, rel=1e-3, abs=1e-6)
     assert sum(value > 0 for value in found.values()) == len(found)
 
 
