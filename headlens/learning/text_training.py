@@ -154,16 +154,18 @@ def beyond_tokens(options: TextOptions) -> list[str]:
     return [f"label smoothing {smoothing:g}"] * (smoothing > 0) + ["next sentences"] * options.next_sentence
 
 
-def predicted_tokens(data: TrainingData, batch_tokens: int) -> Counter[int]:
-    """How often each token is to be predicted in `evaluation`.
+def predicted(data: TrainingData, batch_tokens: int, name: str = "labels") -> Counter[int]:
+    """How often each token is to be predicted in `evaluation`, or each answer on next sentences.
 
     Args:
         data: held out.
         batch_tokens: as `evaluation` has it.
+        name: of these in a batch: `labels`, or `objectives.NEXT`, of which most data has none.
     """
     counts: Counter[int] = Counter()
     for indices in epoch_batches(data.lengths, batch_tokens, 0, 0):
-        labels = data.batch(indices, 0)["labels"]
+        if (labels := data.batch(indices, 0).get(name)) is None:
+            break
         counts.update(labels[labels != IGNORED].tolist())
     return counts
 
@@ -172,7 +174,7 @@ def chance_loss(counts: Counter[int]) -> float:
     """The lowest loss of `evaluation` without reading: that of predicting every token by its frequency there, in nats.
 
     Args:
-        counts: see `predicted_tokens`.
+        counts: see `predicted`.
     """
     shares = [count / counts.total() for count in counts.values()]
     return -sum(share * math.log(share) for share in shares)

@@ -137,10 +137,13 @@ class TrainingSetOptions(Checked):
     next_sentence: bool = option(False, shared_options.NEXT_SENTENCE)
 
     def __post_init__(self) -> None:
+        # First: what a task would not look at may lack what it goes with, which was renamed.
+        if self.data.task != AUTO:  # else it is known with the model, see `of_task`
+            self._refuse_others()
         super().__post_init__()
+
+    def _refuse_others(self) -> None:
         task, data = self.data.task, self.data
-        if task == AUTO:
-            return  # what it would not look at is known with the model, see `of_task`
         if task == "translation-loss":
             raise OptionError(
                 "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."

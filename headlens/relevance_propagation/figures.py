@@ -41,12 +41,14 @@ CAPTIONS = {
         "its 95 % bootstrap interval; heads whose interval contains 0 are pale, and so are layers of which it is not "
         "decided whether they serve the target or oppose it, and those whose heads cancel on average, where shares "
         "mean nothing. Grey heads have no share, as those of their layer cancel or give 0. "
-        "The rule taylor gives magnitudes, which do not tell what works against the target: its colours begin at 0.",
+        "The rules taylor and alpha-beta give magnitudes, which do not tell what works against the target: their "
+        "colours begin at 0.",
     ),
     "relevance_raw": Caption(
         "Contributions",
         "How much every head contributes to the target, in units of the output (`raw`), with half the width of the "
-        "95 % bootstrap interval: blue for the target, red against it. These numbers, unlike shares, compare heads of "
+        "95 % bootstrap interval: blue for the target, red against it, except for the rules taylor and alpha-beta, "
+        "which give magnitudes. These numbers, unlike shares, compare heads of "
         "different layers. Heads whose interval contains 0 are pale.",
     ),
     "relevance_intervals": Caption(

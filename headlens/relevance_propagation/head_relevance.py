@@ -31,6 +31,10 @@ from headlens.relevance_propagation.targets import EveryPosition, MaskedTokenLog
 from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 from headlens.statistics.bootstrap import FEWEST
 
+_ONE_SIGN = (
+    "alpha-beta: all heads have the sign of what relevance starts from, whatever they do: it tells how much passes "
+    "through a head, not whether the head serves or opposes the target."
+)
 _TRAIN = (
     "Give a model that was trained for it, or train one with headlens train; or use the target embedding, which needs "
     "no head."
@@ -303,6 +307,8 @@ def _relevance_notes(
             f"{rule}: of the initial relevance, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
             f"in biases, {lost} was lost{both}."
         )
+    if set(table.rows["rule"]) == {"alpha-beta"}:
+        notes.append(_ONE_SIGN)
     given = table.rows[table.rows["raw"].notna()]
     if absent := [stack for stack in table.rows["stack"].unique() if stack not in set(given["stack"])]:
         notes.append(

@@ -23,6 +23,7 @@ from headlens.relevance_propagation.shares import (
     UNTESTED,
     Marks,
     even_shares,
+    gives_magnitudes,
     layer_signs,
     layer_sums,
     of_rule,
@@ -97,7 +98,9 @@ def largest_shares(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     signs = layer_signs(rows).astype(str)
     serves: Marks = np.isin(signs, (SERVES, UNSIGNED)) | (np.equal(signs, UNTESTED) & (layer_sums(rows) > 0))
     rows = rows.assign(relevance=shares, raw=raw, even=even_shares(rows), positive=positive_sums(rows))
-    for low, name in zip(lows, ("ci_low", "raw_low"), strict=True):
+    if gives_magnitudes(rows):  # of shares, too, which are of magnitudes
+        lows, raw = lows[:1], np.abs(raw)
+    for low, name in zip(lows, ("ci_low", "raw_low"), strict=False):
         serves &= (low > 0) | (not _tested(rows, name))
     return rows[serves & (shares > 0) & ~(raw <= 0)].sort_values("relevance", ascending=False, kind="stable").head(most)
 
@@ -190,7 +193,7 @@ def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
             )
             clear = np.isin(layer_signs(rows).astype(str), (SERVES, OPPOSES))
             rows = rows.assign(sure=np.where(holds_zero(rows) | ~clear, 0.0, 1.0))
-        looks: dict[str, Any] = {"diverging": signed}
+        looks: dict[str, Any] = {"diverging": signed or bool((float_column(rows, "raw") < 0).any())}
         title = f"relevance ({rule})"
         series.append(
             HeadSeries(f"contribution {rule}", f"{title}, contribution", raw, rows, "raw", _RAW_BOUNDS, **looks)
@@ -237,7 +240,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             most = "is among the heads that contribute most" if near else "contributes most"
             most += _FEW * few
             does = by_sign([row["raw"]], above=most, below=f"{most}, against the output")
-            does += " in magnitude" * (rule in UNSIGNED_RULES)
+            does = f"{most} in magnitude" if rule in UNSIGNED_RULES else does
             value = value_text(*(float(row[name]) for name in _RAW))
             sentences.append(
                 f"{head_name(row)} {does} (rule {rule}): {value} in units of the output, {row['share']:.1%} of the "

@@ -19,7 +19,8 @@ Marks = npt.NDArray[np.bool_]
 SERVES, OPPOSES, CANCEL, OPEN = "serves the target", "opposes the target", "its heads cancel", "not decided"
 UNTESTED = "not tested"
 UNSIGNED = "magnitudes, no sign"
-UNSIGNED_RULES = frozenset({"taylor"})  # whose relevance is never negative, whatever a head does
+# Whose relevance has one sign, whatever a head does: above 0, or that of the target that it starts from.
+UNSIGNED_RULES = frozenset({"taylor", "alpha-beta"})
 SAME_OUTPUT = "The model gives the same output for every example"
 ONE_ANSWER = "The model nearly always gives the same answer"
 FEW_ANSWERS = "The model nearly always gives one of"
@@ -147,7 +148,8 @@ def relevance_scale(label: str, rows: pd.DataFrame, column: str, relevance: pd.D
         relevance: rows of relevance.csv of the rule that they are of.
     """
     centred = centred_scale(label, rows, column, style.DIVERGING)
-    if not gives_magnitudes(relevance):
+    # Those of alpha-beta are below 0 where the target is.
+    if not gives_magnitudes(relevance) or (float_column(rows, column) < 0).any():
         return centred
     beyond: Ends = "max" if centred.beyond in ("max", "both") else "neither"
     return Scale(f"{label}, magnitude", 0.0, centred.high, style.SEQUENTIAL, beyond)

@@ -22,7 +22,8 @@ RELEVANCE = TableSchema(
         *interval("the relevance, over examples", unit=_SHARE),
         number(
             "raw",
-            "Mean contribution of the head to the target, which does compare layers; `taylor` gives magnitudes.",
+            "Mean contribution of the head to the target, which does compare layers; `taylor` and `alpha-beta` give "
+            "magnitudes.",
             _OUTPUT,
             optional=True,
         ),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from saved import build
 from torch import nn
 
+from headlens.analyses.training.recipe import _known_of_held_out
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
@@ -19,7 +20,7 @@ from headlens.learning.new_models import wordpiece_tokenizer
 from headlens.learning.objectives import NEXT, MaskedTokenLoss
 from headlens.learning.text_training import evaluation
 from headlens.learning.training_options import TextOptions
-from headlens.learning.training_text import MaskedText, TextHalves, order_of, read_halves
+from headlens.learning.training_text import CausalText, MaskedText, TextHalves, order_of, read_halves
 
 TEXTS = [example.source.text for example in demo_corpus()]
 MASK, CLS, SEP = 1, 2, 3
@@ -120,6 +121,28 @@ def test_the_loss_is_the_models_own(kind: str) -> None:
         model(**inputs).prediction_logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED
     )
     torch.testing.assert_close(objective.loss(model, inputs | {"labels": labels}) / 3, tokens)
+
+
+@pytest.mark.parametrize("order", ["random", "swapped"])
+def test_one_answer_on_next_sentences_is_right_for_as_many_as_are_told(order: Any) -> None:
+    """A share of .737 of 19 rows stood without its chance level, which was .737."""
+    blocks = [np.array([10 + story] * 4 + [20 + story] * 4) for story in range(4)] * 5
+    data = TextHalves(blocks, MaskedText((), MASK, frozenset({MASK, CLS, SEP}), 30), FRAME, order)
+    kind = {"random": "Bert", "swapped": "Albert"}[order]
+    shares = []
+    for answer in (0, 1):
+        model: Any = build(f"{kind}ForPreTraining", pad_token_id=0)
+        head = model.cls.seq_relationship if order == "random" else model.sop_classifier.classifier
+        with torch.no_grad():
+            head.weight.zero_()
+            head.bias.copy_(torch.eye(2)[answer])
+            shares.append(evaluation(data, 40)(model.eval())["next_sentence"])
+    assert sum(shares) == pytest.approx(1.0)
+    *_, told = _known_of_held_out(data, 40)[1]
+    assert (
+        told == f"Of 20 held-out rows, the same answer on next sentences is right for {max(shares):.3f} (chance level)."
+    )
+    assert len(_known_of_held_out(CausalText(blocks), 40)[1]) == 1
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.learning.new_models import marian_tokenizer, new_model, wordpiece_tokenizer
 from headlens.learning.objectives import IGNORED, MaskedTokenLoss
-from headlens.learning.text_training import chance_loss, evaluation, predicted_tokens
+from headlens.learning.text_training import chance_loss, evaluation, predicted
 from headlens.learning.training_text import CausalText, MaskedText, read_blocks, read_pairs, read_stream
 
 TEXTS = [example.source.text for example in demo_corpus()]
@@ -177,10 +177,10 @@ def test_the_chance_level_of_a_text_is_its_best_constant_prediction() -> None:
     data = CausalText(blocks)
     counts = torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 4.0, 3.0, 1.0])  # the first token of a block is not predicted
     best = Constant((counts / counts.sum()).log().clamp_min(-40))
-    level = chance_loss(predicted_tokens(data, 64))
-    assert predicted_tokens(data, 64) == {5: 4, 6: 3, 7: 1}
+    level = chance_loss(predicted(data, 64))
+    assert predicted(data, 64) == {5: 4, 6: 3, 7: 1}
     with torch.no_grad():
         assert evaluation(data, 64)(best)["loss"] == pytest.approx(level, rel=1e-6)
         for shift in torch.eye(8)[5:]:
             assert evaluation(data, 64)(Constant(best.logits + 0.1 * shift))["loss"] > level
-    assert chance_loss(predicted_tokens(CausalText([np.array([1, 5, 5])]), 64)) == 0
+    assert chance_loss(predicted(CausalText([np.array([1, 5, 5])]), 64)) == 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import zoo
 from relevance_neurons import FirstNeurons
+from saved import build
 from torch import nn
 from torch.nn import functional
 
@@ -15,6 +17,7 @@ from headlens.errors import UnsupportedModelError
 from headlens.relevance_propagation.alpha_beta_rule import AlphaBetaRules, distribute, rescale
 from headlens.relevance_propagation.epsilon_rule import ConservationLedger
 from headlens.relevance_propagation.relevance_session import RelevanceSession
+from headlens.relevance_propagation.targets import GivenClass
 from headlens.relevance_propagation.tracing import Tracer
 
 
@@ -101,3 +104,21 @@ def test_heads_that_share_keys_are_refused() -> None:
     ):
         session.relevance(zoo.padded(entry))
     assert "epsilon" in caught.value.advice
+
+
+@pytest.mark.parametrize("kind", ["BertForSequenceClassification", "AlbertForSequenceClassification"])
+def test_all_heads_have_the_sign_of_the_target(kind: str) -> None:
+    """So that the rule does not tell what serves it: in the same layers, heads of both signs by another rule."""
+    model: Any = build(kind).double().eval()
+    inputs = {"input_ids": torch.arange(5, 29).view(4, 6), "attention_mask": torch.ones(4, 6, dtype=torch.long)}
+    with torch.no_grad():
+        model.classifier.bias[1] -= model(**inputs).logits[:, 1].median() - 1e-4
+    found = {}
+    for rule in ("alpha-beta", "gradxact"):
+        with RelevanceSession(model, GivenClass(1), rule) as session:
+            measured = session.relevance(inputs)
+        found[rule] = torch.cat([*measured.raw.values()], dim=1).sign()
+    signs = measured.start.sign()
+    assert {*signs.tolist()} == {-1.0, 1.0}
+    assert (found["alpha-beta"] == signs[:, None]).all()
+    assert (found["gradxact"] != signs[:, None]).any()

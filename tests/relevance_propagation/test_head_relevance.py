@@ -23,7 +23,7 @@ from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, Interrupted, OptionError
 from headlens.models.loading import LoadedModel, load
 from headlens.relevance_propagation.head_relevance import HeadRelevances, head_relevance
-from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions
+from headlens.relevance_propagation.relevance_options import ReadingOptions, RelevanceOptions, Rule
 from headlens.relevance_propagation.relevance_session import RelevanceSession
 from headlens.relevance_propagation.targets import (
     EveryPosition,
@@ -264,6 +264,13 @@ def test_too_few_examples_for_intervals(bert: LoadedModel) -> None:
     assert found.table.rows[["ci_low", "ci_high", "signed_low", "signed_high"]].isna().all(axis=None)
     assert found.correlations[["ci_low", "ci_high"]].isna().all(axis=None)
     assert "Layers with fewer than 10 examples have no intervals." in found.notes
+
+
+@pytest.mark.parametrize(("rule", "told"), [("alpha-beta", True), ("taylor", False), ("gradxact", False)])
+def test_a_rule_that_gives_all_heads_the_sign_of_the_target_says_so(bert: LoadedModel, rule: Rule, told: bool) -> None:
+    found = head_relevance(bert, Memory(PAIRS.examples[:4]), RelevanceOptions(rule=rule, replicates=100))
+    assert any("have the sign of what relevance starts from" in note for note in found.notes) == told
+    assert found.table.rows["raw"].ge(0).all() == (rule != "gradxact")
 
 
 def frames(found: HeadRelevances) -> dict[str, pd.DataFrame]:

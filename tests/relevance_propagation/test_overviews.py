@@ -12,11 +12,13 @@ from made_runs import relevance_tables
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.relevance_propagation.overviews import (
     largest_heads_table,
+    layer_words,
     relevance_findings,
+    relevance_series,
     rule_agreement_table,
     top_heads,
 )
-from headlens.relevance_propagation.shares import same_output
+from headlens.relevance_propagation.shares import relevance_scale, same_output
 from headlens.runs.reading import RecordedRun
 
 SHARES = "all heads (shares, not comparable between layers)"
@@ -245,17 +247,29 @@ def test_rules_and_what_they_agree_in() -> None:
     assert intervals(table) == [pytest.approx((0.625, 0.75, 0.875, 0.5)), None]
 
 
-def test_a_rule_without_signs_is_compared_by_magnitudes_alone() -> None:
-    (row,) = rule_agreement_table([run(relevance_tables())]).rows
-    assert [cell.text for cell in row][2:5] == ["epsilon", "taylor", "its magnitude"]
+@pytest.mark.parametrize("rule", ["taylor", "alpha-beta"])
+def test_a_rule_without_signs_is_compared_by_magnitudes_alone(rule: str) -> None:
+    tables = relevance_tables()
+    tables["correlations"] = tables["correlations"].replace("taylor", rule)
+    (row,) = rule_agreement_table([run(tables)]).rows
+    assert [cell.text for cell in row][2:5] == ["epsilon", rule, "its magnitude"]
 
 
-def test_a_rule_without_signs_says_nothing_of_serving_the_target() -> None:
-    tables = {"relevance": relevance_tables(rules=("taylor",))["relevance"].assign(raw=1.0)}
+@pytest.mark.parametrize(("rule", "raw"), [("taylor", 1.0), ("alpha-beta", 1.0), ("alpha-beta", -1.0)])
+def test_a_rule_without_signs_says_nothing_of_serving_the_target(rule: str, raw: float) -> None:
+    """Under alpha-beta all heads were said to serve a target above 0, which the rule does by construction."""
+    tables = {"relevance": relevance_tables(rules=(rule,))["relevance"].assign(raw=raw)}
     assert column(top_heads([run(tables)]), "head")
     assert set(column(largest_heads_table([run(tables)]), "its layer")) == {"magnitudes, no sign"}
     (found,) = relevance_findings(run(tables))
-    assert "contributes most in magnitude (rule taylor)" in found
+    assert f"contributes most in magnitude (rule {rule})" in found
+    assert "against" not in found
+    contribution, _ = relevance_series(tables["relevance"])
+    assert "magnitudes, which have no sign" in contribution.about
+    assert layer_words(tables["relevance"]) == []
+    # Numbers below 0 have colours of their own.
+    scale = relevance_scale("raw", tables["relevance"], "raw", tables["relevance"])
+    assert (scale.low < 0) == (raw < 0)
 
 
 def test_over_all_heads_raw_stands_in_place_of_shares() -> None:

@@ -26,6 +26,7 @@ from headlens.learning.alphas_figure import ALPHAS, alpha_histograms
 from headlens.learning.learned_alphas import alpha_notes, alpha_table
 from headlens.learning.loop import Trainer, TrainingState
 from headlens.learning.new_models import PREFIX, hints_at_new, is_new, new_model, wordpiece_tokenizer
+from headlens.learning.objectives import NEXT
 from headlens.learning.open_training_set import (
     read_examples,
     read_further,
@@ -160,14 +161,16 @@ def _fresh_notes(model: str, parts: Sequence[str]) -> list[str]:
 
 
 def _known_of_held_out(data: text_training.TextData | None, batch_tokens: int) -> tuple[float, list[str]]:
-    """The loss of predicting by frequency, NaN where nothing is held out, and a note on how many tokens there are."""
+    """The loss of predicting by frequency, NaN where nothing is held out, and notes on what else should be known."""
     if data is None:
         return math.nan, []
-    tokens = text_training.predicted_tokens(data, batch_tokens)
+    tokens, follow = (text_training.predicted(data, batch_tokens, name) for name in ("labels", NEXT))
     few = _SAYS_LITTLE * (tokens.total() < _FEW_TOKENS)
-    return text_training.chance_loss(tokens), [
-        f"Held-out losses are means over {counted(tokens.total(), 'token')}{few}."
-    ]
+    notes = [f"Held-out losses are means over {counted(tokens.total(), 'token')}{few}."]
+    if follow:
+        share, rows = max(follow.values()) / follow.total(), counted(follow.total(), "held-out row")
+        notes.append(f"Of {rows}, the same answer on next sentences is right for {share:.3f} (chance level).")
+    return text_training.chance_loss(tokens), notes
 
 
 def _dropout(model: torch.nn.Module) -> list[str]:

@@ -125,6 +125,10 @@ def test_trainings_that_cannot_be() -> None:
             "--data-args dev-target only applies together with --dev",
         ),
         ("translation-loss", {}, "--task translation-loss can only be evaluated, not trained on"),
+        # What was named as text is by now named as data; that it does not go along is no reason to name it again.
+        ("translation-loss", {"dev_target": "a.en"}, "--task translation-loss can only be evaluated, not trained on"),
+        ("sst2", {"dev_data": "a.tsv", "dev_target": "a.en"}, "--data-args dev-target is not for --task sst2"),
+        ("cloze", {"dev_target": "a.en", "dev_share": 0.95}, "--data-args dev-target is not for --task cloze"),
         ("sst2", {"dev_share": 0.95}, r"--data-args dev-share 0\.95 is out of range"),
         ("sst2", {"dev_share": 0.0}, r"--data-args dev-share 0\.0 is out of range"),
         ("mlm", {"column": "text"}, "--column"),
