@@ -270,7 +270,6 @@ def test_too_few_examples_for_intervals(bert: LoadedModel) -> None:
 def test_a_rule_that_gives_all_heads_the_sign_of_the_target_says_so(bert: LoadedModel, rule: Rule, told: bool) -> None:
     found = head_relevance(bert, Memory(PAIRS.examples[:4]), RelevanceOptions(rule=rule, replicates=100))
     assert any("have the sign of what relevance starts from" in note for note in found.notes) == told
-    assert found.table.rows["raw"].ge(0).all() == (rule != "gradxact")
 
 
 def frames(found: HeadRelevances) -> dict[str, pd.DataFrame]:

@@ -231,17 +231,53 @@ def cases(
 
     Args:
         masks: what is masked.
-        layers: ranges.
+        layers: ranges; a mask that was learned in some layers alone holds in those of them that are its own.
         seeds: each trains everything once.
         removed: attention or layers that models lose; without controls, as nothing is left to drop.
         controls: whether diagonals are dropped, and as many random positions of attention without a mask.
+
+    Raises:
+        OptionError: if a mask holds in none of the layers of a range.
     """
     diagonals: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
-    planned = []
+    planned, places = (
+        list[MaskCase](),
+        [(mask, _within(mask, layer_range)) for mask, layer_range in product(masks, layers)],
+    )
     for seed in seeds:
         planned += [MaskCase(diagonal=diagonal, seed=seed) for diagonal in diagonals]
-        in_ranges = product(masks, layers, diagonals[:2])
-        ranged = [MaskCase(mask, diagonal, layer_range, seed) for mask, layer_range, diagonal in in_ranges]
+        ranged = [MaskCase(mask, diagonal, where, seed) for (mask, where), diagonal in product(places, diagonals[:2])]
         planned += [case for case in ranged if not case.whole]
         planned += [MaskCase(removal, "kept", layer_range, seed) for removal, layer_range in removed]
     return list(dict.fromkeys(planned))
+
+
+def _within(mask: NamedMask, layer_range: str | None) -> str | None:
+    """The layers of a range in which a mask holds; those of a mask that was learned in some layers are known."""
+    positions = mask.mask if isinstance(mask, ZeroedScores) else mask
+    if not isinstance(positions, StoredMask):
+        return layer_range
+    try:
+        source = source_of(positions)
+    except OptionError:  # a file that is not there yet, as when a run is planned
+        return layer_range
+    learned = source.source if isinstance(source, ImportanceMask) else source
+    if not isinstance(learned, AttentionMask) or learned.layers is None:
+        return layer_range
+    chosen = read_layers(layer_range, learned.shape[0])
+    own = [layer for layer in sorted(learned.layers) if chosen is None or layer in chosen]
+    if not own:
+        raise OptionError(
+            f"--layers {layer_range}: the mask {mask} holds in none of them, but in {_ranges(sorted(learned.layers))}.",
+            "Leave --layers out, or name other layers.",
+        )
+    return _ranges(own)
+
+
+def _ranges(layers: Sequence[int]) -> str:
+    """Ascending numbers of layers as `read_layers` reads them, such as `0,4-5`."""
+    firsts = [layer for layer in layers if layer - 1 not in layers]
+    lasts = [layer for layer in layers if layer + 1 not in layers]
+    return ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in zip(firsts, lasts, strict=True)
+    )

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
 
-from headlens.analyses.masks.cases import Diagonal, MaskCase, cases
-from headlens.attention_masks.named_masks import FULL_ATTENTION, NamedMask, PatternName, Removal, parse_named_mask
+from headlens.analyses.masks.cases import Diagonal, MaskCase, _ranges, cases
+from headlens.attention_masks.attention_mask import AttentionMask
+from headlens.attention_masks.mask_options import read_layers
+from headlens.attention_masks.named_masks import (
+    FULL_ATTENTION,
+    PROBABILITIES,
+    ImportanceShare,
+    MaskFile,
+    NamedMask,
+    PatternName,
+    Removal,
+    ZeroedScores,
+    parse_named_mask,
+)
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import OptionError
 
@@ -154,3 +171,39 @@ def test_degrees(pattern: str, degrees: tuple[int | None, ...]) -> None:
 def test_a_pattern_that_there_is_none() -> None:
     with pytest.raises(OptionError, match="stra"):
         MaskCase(*named("stra")).sparsity(8)
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> str:
+    """A mask of four layers that was learned in two: there it masks three quarters of the positions."""
+    allowed = torch.ones(4, 1, 6, 6, dtype=torch.bool)
+    allowed[[1, 3]] = torch.arange(36).view(6, 6) % 4 == 0
+    AttentionMask(allowed, layers=(1, 3)).save(tmp_path / "mask.safetensors")
+    save_file({"p": torch.rand(4, 1, 6, 6)}, tmp_path / PROBABILITIES)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("layer_range", "told"), [(None, "1,3"), ("all", "1,3"), ("0-1", "1"), ("last:2", "3"), ("0-3", "1,3")]
+)
+def test_a_mask_that_was_learned_in_some_layers_holds_in_these(learned: str, layer_range: str, told: str) -> None:
+    """It was said to hold in all layers, and its sparsity was the mean with those that mask nothing."""
+    masks = [MaskFile(learned), ZeroedScores(MaskFile(learned)), ImportanceShare(learned, "most", 0.25), STAR]
+    found = cases(masks, (layer_range,), (0,), controls=False)[1:]
+    assert [case.layers for case in found] == [told, told, told, layer_range]
+    assert [case.sparsity(6) for case in found[:2]] == [0.75, 0.75]
+    assert found[2].sparsity(6) == pytest.approx(0.75, abs=0.06)
+    assert found[0].words == f"{learned}, layers {told}, seed 0"
+
+
+def test_a_mask_in_none_of_the_layers_is_refused(learned: str) -> None:
+    with pytest.raises(OptionError, match=r"--layers first:1: the mask .* holds in none of them, but in 1,3"):
+        cases([MaskFile(learned)], ("first:1",), (0,), controls=False)
+    # A file that is not there yet, as when a run is planned, may hold in any.
+    (_, case) = cases([MaskFile(f"{learned}/none")], ("first:1",), (0,), controls=False)
+    assert case.layers == "first:1"
+
+
+@given(st.sets(st.integers(0, 40), min_size=1))
+def test_ranges_are_read_as_they_are_written(layers: set[int]) -> None:
+    assert read_layers(_ranges(sorted(layers))) == tuple(sorted(layers))
