@@ -115,6 +115,9 @@ def test_train_is_of_text_or_of_examples() -> None:
         train_request({"task": "sst2", "bleu": 3})
     with pytest.raises(OptionError, match="--data-args min-words is not for --task mlm"):
         train_request({"min_words": 3})
+    for given in ({}, {"corpus": "a.en", "target": "a.de"}, {"data": ("a.tsv",), "dev_data": "b.tsv"}):
+        with pytest.raises(OptionError, match="--task translation-loss can only be evaluated, not trained on"):
+            train_request({"task": "translation-loss", **given})
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,12 @@ def refuse_others(
         declared: the options of the command.
 
     Raises:
-        OptionError: naming the first of them.
+        OptionError: naming the first of them, or if the task is none to train on.
     """
+    if task == "translation-loss":
+        raise OptionError(
+            "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
+        )
     for name in others:
         if given.get(name):
             labelled = " For examples with labels, give --task classification." * (task in TEXT and "label" in others)
@@ -144,10 +148,6 @@ class TrainingSetOptions(Checked):
 
     def _refuse_others(self) -> None:
         task, data = self.data.task, self.data
-        if task == "translation-loss":
-            raise OptionError(
-                "--task translation-loss can only be evaluated, not trained on.", "Train with --task translation."
-            )
         given = {**vars(self), **vars(data)}
         if task in TEXT:
             refuse_others(task, given, _OF_EXAMPLES, "--corpus", declared_options(TrainingSetOptions))

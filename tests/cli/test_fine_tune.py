@@ -265,7 +265,10 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
         (("--data", "train.tsv"), ("--data is not for --task mlm", "--corpus")),
         (("--dev-data", "train.tsv"), ("--dev-data is not for --task mlm",)),
         (("--training-args", "bleu=3"), ("--training-args bleu is not for --task mlm",)),
-        (("--task", "translation-loss"), ("translation-loss is not trained on examples", "--task translation")),
+        (
+            ("--task", "translation-loss"),
+            ("translation-loss can only be evaluated, not trained on", "--task translation"),
+        ),
         (("--task", "sst3"), ("sst3",)),
         (("--task", "sst2", "--data", "none.tsv"), ("none.tsv: no such file",)),
         (("--task", "sst2", "--data", "train.tsv", "--data-args", "dev-share=1"), ("--data-args dev-share 1.0",)),
