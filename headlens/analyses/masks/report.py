@@ -20,6 +20,7 @@ from headlens.analyses.masks.study_figures import (
     quality_by_layers,
     quality_by_pattern,
     study_markdown,
+    without_mask,
     worth_of_diagonal,
 )
 from headlens.analyses.masks.task_tables import left_out, overview_of_tasks, together
@@ -35,7 +36,7 @@ from headlens.findings.verdicts import (
     tied,
     verdict_cells,
 )
-from headlens.findings.without_skill import gives_one_answer, one_answer_after, one_answer_text
+from headlens.findings.without_skill import gives_one_answer, one_answer_after, one_answer_text, within_guesses
 from headlens.pages.command_report import Caption, CommandReport, Figures, write_results
 from headlens.pages.formatting import DELTA, markdown_notes, value_text
 from headlens.pages.page_tables import PageTable, page_table
@@ -204,7 +205,9 @@ def mask_sentences(tables: Mapping[str, pd.DataFrame]) -> list[str]:
             sentences.append(
                 f"{model}: {metric} on {task} after training without a mask: {_value_text(unmasked.iloc[0])}."
             )
-            sentences[-1] += one_answer_after(unmasked.iloc[0].to_dict())
+            told = one_answer_after(unmasked.iloc[0].to_dict())
+            seeds = without_mask(tables["masks"]).query("model == @model and task == @task and metric == @metric")
+            sentences[-1] += told or _seeds_that_guess(seeds)
         skilled = _is_skilled(unmasked, str(metric))
         for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
@@ -267,6 +270,17 @@ def _is_skilled(unmasked: pd.DataFrame, metric: str) -> bool:
     """Whether a model is above guesses by its interval, as far as these are known."""
     chance, low, high = (float_column(unmasked.head(1), name) for name in (CHANCE, "ci_low", "ci_high"))
     return not (high >= chance if metric in LOWER_IS_BETTER else low <= chance).any()
+
+
+def _seeds_that_guess(rows: pd.DataFrame) -> str:
+    """In how many of several seeds a model without a mask is not shown to beat guesses; empty for none, or one seed."""
+    guess = sum(within_guesses(rows.iloc[[place]]) for place in range(len(rows)))
+    same = sum(map(gives_one_answer, rows.to_dict("records")))
+    if len(rows) < 2 or not guess:
+        return ""
+    one_answer = f" (in {same}, it gives the same answer to all examples)" * bool(same)
+    guessing = f"In {guess} of {len(rows)} seeds it is not shown to be better than guessing{one_answer}"
+    return f" {guessing}, so that differences from it say little about masks."
 
 
 def _value_text(row: Mapping[str, Any] | pd.Series[Any]) -> str:

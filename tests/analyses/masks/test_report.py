@@ -13,6 +13,7 @@ from headlens.analyses.masks.report import REPORT, mask_figures, mask_sentences,
 from headlens.analyses.report.registry import reports
 from headlens.attention_masks.patterns import parse_pattern
 from headlens.errors import OptionError
+from headlens.statistics.intervals import wilson
 from headlens.tables.mask_tables import SPARSITY
 
 
@@ -117,6 +118,37 @@ def test_a_model_no_better_than_guesses_has_nothing_to_lose(metric: str, chance:
     text = mask_sentences({"masks": pd.DataFrame(rows)})[1]
     assert "a change of -0.02" in text
     assert (("may lose up to" in text) or ("may rise by" in text)) == told
+
+
+@pytest.mark.parametrize(
+    ("right", "constant", "told"),
+    [
+        (
+            (28, 28, 30),
+            (True, True, False),
+            "In 3 of 3 seeds it is not shown to be better than guessing (in 2, it ",
+        ),
+        (
+            (28, 45, 44),
+            (False, False, False),
+            "In 1 of 3 seeds it is not shown to be better than guessing, so that",
+        ),
+        ((44, 45, 44), (False, False, False), ""),
+        ((28,), (False,), ""),  # whose note comes first
+    ],
+)
+def test_seeds_in_which_a_model_guesses_are_told(right: tuple[int, ...], constant: tuple[bool, ...], told: str) -> None:
+    """A model that had collapsed in two of three seeds was said to change by 0.000 under a mask."""
+    about = {"model": "m", "task": "sst2", "metric": "accuracy", "layers": "all", "control": "kept", "n": 50}
+    about |= {"sparsity": 0.5, "sparsity_texts": 0.5, "chance": 0.56, "delta": 0.0, "delta_low": 0.0, "delta_high": 0.0}
+    rows = []
+    for seed, (count, same) in enumerate(zip(right, constant, strict=True)):
+        low, high = (float(end) for end in wilson(np.array(count), np.array(50)))
+        numbers = {"value": count / 50, "ci_low": low, "ci_high": high, "same_answer": same, "seed": seed}
+        rows += [about | numbers | {"pattern": pattern} for pattern in ("full", "star")]
+    (first, *_) = mask_sentences({"masks": pd.DataFrame(rows)})
+    assert ("not shown to be better than guessing" in first) == bool(told)
+    assert told in first
 
 
 def test_the_table_is_the_contract() -> None:
