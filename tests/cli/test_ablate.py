@@ -360,7 +360,15 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[...
 @pytest.mark.slow
 def test_options_from_a_file(headlens: Headlens, judge: str) -> None:
     Path("dev.tsv").write_text(table(), encoding="utf-8")
-    few = ['task = "sst2"', 'data = ["dev.tsv"]', "replicates = 20", "limit = 12", "[ablate]", "orders = 1", "beam = 1"]
+    few = [
+        'task = "sst2"',
+        'data = ["dev.tsv"]',
+        "replicates = 100",
+        "limit = 12",
+        "[ablate]",
+        "orders = 1",
+        "beam = 1",
+    ]
     lines = [*few, "prune = [1, 2]", "keep-only = true"]
     for number, strategies in enumerate(('"ranked"', '["ranked"]')):
         Path("o.toml").write_text("\n".join([*lines, f"strategies = {strategies}"]))
@@ -514,7 +522,7 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     done = headlens("report", "run", "one", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text(encoding="utf-8")
-    for words in ("Largest losses without a head", "Pruned models", "Without each head", "Pruning many heads"):
+    for words in ("Largest losses without a head", "Pruned models", "Single heads", "Pruning many heads"):
         assert words in page
     assert page.count("How smoothly heads vary over depth") > 1
     assert "Nothing to draw, so no figure" not in page

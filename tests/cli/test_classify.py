@@ -342,3 +342,14 @@ def test_a_probe_that_is_none_is_refused_before_the_model_is_read(headlens: Head
     assert "--probes copying: unknown. Choose from previous, duplicate, induction, sink, retrieval," in " ".join(
         done.err.split()
     )
+
+
+@pytest.mark.parametrize(
+    "given", [("--mask", "window:3"), ("--mask-rules", "no-diagonal"), ("--mask", "none.safetensors")]
+)
+def test_probes_on_prompts_do_not_go_with_a_mask(headlens: Headlens, given: tuple[str, ...]) -> None:
+    """Heads that attend evenly passed under a mask: what they were compared with knew nothing of it."""
+    for probes in ("sink", "previous", "circuits,induction"):
+        done = headlens("classify", "no-model", "--probes", probes, *given)
+        assert done.code == 2
+        assert f"--probes {probes.split(',')[-1]} does not go with a mask" in " ".join(done.err.split())

@@ -78,6 +78,12 @@ class ClassifyRequest:
         known = (*PROBE_NAMES, CIRCUITS_PROBE)
         if unknown := [name for name in self.probes if name not in known]:
             raise OptionError(f"--probes {unknown[0]}: unknown.", f"Choose from {', '.join(known)}.")
+        if self.mask.given and (on_prompts := [name for name in self.probes if name != CIRCUITS_PROBE]):
+            raise OptionError(
+                f"--probes {on_prompts[0]} does not go with a mask, which may close the very places that heads are "
+                "compared with, and changes what even attention gives.",
+                f"Leave out --mask, or --probes but for {CIRCUITS_PROBE}, which reads the weights alone.",
+            )
         if not self.models:
             raise OptionError("No model was given.", "Give one, or several to compare.")
         object.__setattr__(self, "models", in_training_order(self.models))

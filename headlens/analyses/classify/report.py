@@ -297,7 +297,8 @@ _CAPTIONS = {
         "Dashed, with layer, head and number: the most accurate head from dependent to governor; a syntactic one is "
         "above the blue number by the margin (0.10 by default), and significantly so. The histogram from governor to "
         "dependent is the mirror image. Dotted: later words, which causal heads cannot see; none is named where they "
-        "find no governor for that reason. With several models, which read the same trees, the first is shown.",
+        "find no governor for that reason. With several models, which read the same trees, the heads of one are "
+        "shown, which the title names.",
     ),
     "best_heads": Caption(
         "Best head for every relation",

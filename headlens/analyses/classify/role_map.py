@@ -127,6 +127,8 @@ def draw_roles(axes: Axes, part: head_grid.StackRows, cell: tuple[float, float],
     if put is write:
         smallest = _READABLE if upright else SMALLEST_SIZE
         labels = [word if fitting_size(word, cell) >= smallest else _shortened(word, cell) for word in labels]
+        # No word is better than one that nobody can read: the colour says the family.
+        labels = [word if not upright or fitting_size(word, cell) >= smallest else "" for word in labels]
     words = head_grid.scatter_grid(part.rows, np.array(labels, object), empty="")
     names = families(part.rows["role"])
     inks = np.array([FAINT if name == NONE else ink_on(COLOURS[name]) for name in names], object)

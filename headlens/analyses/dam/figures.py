@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -78,11 +79,29 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]
         rows = np.flatnonzero(learned.any(axis=1))
         end = int(rows[-1]) + 1 if rows.size else n
         reach = f"\nup to position {end - 1} of {n - 1}, the last that was learned;" if end < n else ""
-        title = f"Learned mask {of}\n(white: may attend, dark: masked;{reach}\n{across})"
-        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float)[..., :end, :end], title, KEPT)
+        without = layers_without(tables["positions"], name, len(kept)) if "positions" in tables else []
+        none = " hatched: layers without a mask;" * bool(without)
+        title = f"Learned mask {of}\n(white: may attend, dark: masked;{none}{reach}\n{across})"
+        drawn = np.asarray(kept, dtype=float)[..., :end, :end].copy()
+        drawn[without] = np.nan
+        yield f"mask_{name}", mask_picture(drawn, title, KEPT)
         shown = np.where(learned, np.asarray(probabilities), np.nan)[..., :end, :end]
+        shown[without] = np.nan
         title = f"Probability that a position stays, {of}\n(hatched: not learned;{reach}\n{across})"
         yield f"p_{name}", mask_picture(shown, title, IMPORTANCE)
+
+
+def layers_without(positions: pd.DataFrame, name: str, count: int) -> list[int]:
+    """Which of several layers have no mask, as it was learned in others alone; none where layers share one.
+
+    Args:
+        positions: rows of `positions.csv`, of the layers that have one.
+        name: of the mask.
+        count: of the layers that the mask tells apart.
+    """
+    learned = set(float_column(positions[positions["mask"].astype(str) == name], "layer"))
+    shared = count == 1 or not learned or any(map(math.isnan, learned))
+    return [] if shared else [layer for layer in range(count) if layer not in learned]
 
 
 def known_positions(positions: pd.DataFrame, name: str, n: int) -> npt.NDArray[np.bool_]:

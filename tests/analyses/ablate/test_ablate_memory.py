@@ -166,7 +166,8 @@ def test_a_whole_run_in_parts(ask: Ask, tmp_path: Path) -> None:
         found = run_ablate(ask(tmp_path / "parts"))
     assert refused
     for name, table in expected.tables.items():
-        pd.testing.assert_frame_equal(found.tables[name], table, rtol=1e-6)
+        # Sums in single precision, in another order, of which some nearly cancel.
+        pd.testing.assert_frame_equal(found.tables[name], table, rtol=1e-6, atol=1e-7)
     assert len([note for note in found.notes if "batches are halved" in note]) == 1, "however many the passes"
     assert not [note for note in expected.notes if "halved" in note]
 

@@ -358,6 +358,21 @@ def test_pictures_of_p_show_what_was_learned_up_to_the_longest_text() -> None:
     assert np.ma.getmaskarray(figure.axes[0].images[0].get_array()).shape == (12, 12)
 
 
+@pytest.mark.parametrize(("layers", "hatched"), [((1,), [0, 2]), ((0, 2), [1]), ((0, 1, 2), []), ((), [])])
+def test_layers_that_have_no_mask_are_hatched(layers: tuple[int, ...], hatched: list[int]) -> None:
+    """Layers outside of --layers were drawn as if they had learned that all positions stay; () is one mask for all."""
+    parts = [positions().assign(layer=layer) for layer in layers] or [positions().assign(layer=np.nan)]
+    drawn = dict(dam_figures({"positions": pd.concat(parts)}, [("penalty-0.1", *made(layers=3, n=5))]))
+    for name in ("mask_penalty-0.1", "p_penalty-0.1"):
+        figure = drawn[name]
+        assert figure is not None
+        empty = [np.ma.getmaskarray(axes.images[0].get_array()).all() for axes in figure.axes if axes.images]
+        assert np.flatnonzero(np.reshape(empty[:9], (3, 3)).all(axis=1)).tolist() == hatched
+    mask = drawn["mask_penalty-0.1"]
+    assert mask is not None
+    assert ("hatched: layers without a mask" in mask.texts[0].get_text().replace("\n", " ")) == bool(hatched)
+
+
 def test_offsets_that_were_read_from_a_file_stand_in_the_order_of_numbers() -> None:
     rows = positions()
     far = [rows[rows["class"] == "offset"].assign(offset=k, p=0.1) for k in (10, 100, 20)]
