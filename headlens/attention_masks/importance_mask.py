@@ -70,6 +70,11 @@ class ImportanceMask(DerivedMask):
         return self.source.length
 
     @property
+    def layers(self) -> tuple[int, ...] | None:
+        """In which layers the mask was learned; None for all."""
+        return self.source.layers
+
+    @property
     def diagonal(self) -> bool:
         """Whether the diagonal was learned; else it is masked."""
         return self.source.diagonal
@@ -101,12 +106,11 @@ class ImportanceMask(DerivedMask):
 
     def _ruled(self, kept: Tensor, length: int) -> Tensor:
         """Applies the rules of the learned mask to the kept positions; layers without a mask keep all positions."""
-        layers = self.source.layers
-        if layers is not None:
-            others = [layer for layer in range(len(kept)) if layer not in layers]
+        if self.layers is not None:
+            others = [layer for layer in range(len(kept)) if layer not in self.layers]
             kept = kept.index_fill(0, torch.tensor(others, dtype=torch.long), value=True)
         # A mask of just this length, so that its ends are those of the sentence.
-        return AttentionMask(kept, self.source.ends, self.diagonal, layers=layers).block(length)
+        return AttentionMask(kept, self.source.ends, self.diagonal, layers=self.layers).block(length)
 
     @property
     def _values(self) -> Offsets | PositionPairs:

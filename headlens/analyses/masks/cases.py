@@ -17,7 +17,7 @@ from headlens.attention_masks.attention_mask import (
     MaskSource,
     WithoutDiagonal,
 )
-from headlens.attention_masks.importance_mask import ImportanceMask
+from headlens.attention_masks.importance_mask import FiledMask, ImportanceMask
 from headlens.attention_masks.mask_options import read_layers
 from headlens.attention_masks.model_mask import source_of
 from headlens.attention_masks.named_masks import (
@@ -240,10 +240,8 @@ def cases(
         OptionError: if a mask holds in none of the layers of a range.
     """
     diagonals: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
-    planned, places = (
-        list[MaskCase](),
-        [(mask, _within(mask, layer_range)) for mask, layer_range in product(masks, layers)],
-    )
+    places = [(mask, _within(mask, layer_range)) for mask, layer_range in product(masks, layers)]
+    planned: list[MaskCase] = []
     for seed in seeds:
         planned += [MaskCase(diagonal=diagonal, seed=seed) for diagonal in diagonals]
         ranged = [MaskCase(mask, diagonal, where, seed) for (mask, where), diagonal in product(places, diagonals[:2])]
@@ -261,14 +259,13 @@ def _within(mask: NamedMask, layer_range: str | None) -> str | None:
         source = source_of(positions)
     except OptionError:  # a file that is not there yet, as when a run is planned
         return layer_range
-    learned = source.source if isinstance(source, ImportanceMask) else source
-    if not isinstance(learned, AttentionMask) or learned.layers is None:
+    if not isinstance(source, FiledMask) or source.layers is None:
         return layer_range
-    chosen = read_layers(layer_range, learned.shape[0])
-    own = [layer for layer in sorted(learned.layers) if chosen is None or layer in chosen]
+    chosen = read_layers(layer_range, source.shape[0])
+    own = [layer for layer in sorted(source.layers) if chosen is None or layer in chosen]
     if not own:
         raise OptionError(
-            f"--layers {layer_range}: the mask {mask} holds in none of them, but in {_ranges(sorted(learned.layers))}.",
+            f"--layers {layer_range}: the mask {mask} holds in none of them, but in {_ranges(sorted(source.layers))}.",
             "Leave --layers out, or name other layers.",
         )
     return _ranges(own)
