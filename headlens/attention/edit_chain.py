@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -81,14 +81,36 @@ def mask_to_use(
 
 
 def allowed_keys(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:
-    """Keys that queries may attend to under an edited mask, see `CallContext.allowed`; None without an edit of it."""
+    """Keys that queries may attend to under an edited mask or in a window, see `CallContext.allowed`; else None."""
     if not any(edit.edits_mask for edit in edits):
-        return None
-    if mask is None:
+        if mask is None or not _exceeds_window(context):
+            return None
+    elif mask is None:
         return torch.ones(
             1, 1, context.query.shape[2], context.key.shape[2], dtype=torch.bool, device=context.key.device
         )
     return mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask.bool()
+
+
+def _exceeds_window(context: CallContext) -> bool:
+    """Whether a text may be longer than what a query of a layer sees of it."""
+    # Some encoders count both sides of a query, others one; where nothing is hidden, only time is lost.
+    return context.window is not None and context.key.shape[2] > context.window // (1 if context.causal else 2)
+
+
+def own_window(module: nn.Module, kwargs: Mapping[str, Any]) -> int | None:
+    """How many tokens a layer with local attention sees, see `CallContext.window`.
+
+    Args:
+        module: the attention module.
+        kwargs: what it gives its attention function.
+    """
+    if (window := kwargs.get("sliding_window")) is not None:
+        return int(window)
+    config, layer = cast("Any", getattr(module, "config", None)), getattr(module, "layer_idx", None)
+    kinds = getattr(config, "layer_types", None) or ()
+    is_chunked = isinstance(layer, int) and layer < len(kinds) and kinds[layer] == "chunked_attention"
+    return int(config.attention_chunk_size) if is_chunked else None
 
 
 def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:

@@ -264,7 +264,9 @@ class CallContext:
         start: number of the first query in its sentence, where a call has a part of the queries of self-attention.
         last: whether the call has the last query of its sentence.
         allowed: keys that every query may attend to, bool, (1 or batch, 1 or heads, query, key), where an edit changes
-            the mask; None elsewhere (and before edits of it): all real keys, in a causal stack those so far.
+            the mask, or a text is longer than the layer's window; None elsewhere (and before edits of the mask): all
+            real keys, in a causal stack those so far.
+        window: how many tokens a layer with local attention sees, as the model counts them; None for all.
         scaling: factor that the model gives for products of queries and keys; None for the root of 1 / d.
     """
 
@@ -278,6 +280,7 @@ class CallContext:
     start: int = field(default=0, kw_only=True)
     last: bool = field(default=True, kw_only=True)
     allowed: Tensor | None = field(default=None, kw_only=True)
+    window: int | None = field(default=None, kw_only=True)
     scaling: float | None = field(default=None, kw_only=True)
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.edit_chain import Floor, allowed_keys, edited_output, mask_to_use
+from headlens.attention.edit_chain import Floor, allowed_keys, edited_output, mask_to_use, own_window
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.finite_values import FiniteValues, not_finite
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
@@ -238,7 +238,8 @@ class AttentionSession(ReversibleContext):
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
         causal, scaling = site.stack == "decoder", kwargs.get("scaling")
-        context = CallContext(site, query, key, value, queries, keys, causal=causal, scaling=scaling)
+        window = None if site.stack == "cross" else own_window(module, kwargs)
+        context = CallContext(site, query, key, value, queries, keys, causal=causal, window=window, scaling=scaling)
         mask = mask_to_use(self.edits, self._name, module, context, (attention_mask, kwargs), self._floor)
         context = replace(context, allowed=allowed_keys(self.edits, context, mask))
         if self.kernel == "fast":

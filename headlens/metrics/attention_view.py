@@ -307,9 +307,10 @@ class CallView:
 
     @cached_property
     def allowed(self) -> Tensor | None:
-        """Real keys that queries may attend to under an edited mask; (batch, 1 or heads, query, key).
+        """Real keys that queries may attend to under an edited mask, or in a window; (batch, 1 or heads, query, key).
 
-        None where no edit changes the mask, and between words, for which masks of tokens say nothing.
+        None where all keys are seen, in a causal stack those so far, and between words, for which masks of tokens say
+        nothing.
         """
         allowed = self._call.allowed if self.level == "token" else None
         return None if allowed is None else allowed & self._keys.real[:, None, None]
@@ -330,10 +331,10 @@ class NullView(CallView):
     """What a metric sees of the null head: it gives the same weight to every token that a query may see.
 
     That is all tokens but padding, in a causal stack those up to the query; under an edited mask that heads share those
-    that it allows. The largest of its weights are equal, and the first of them is not what the head points at: what it
-    points at are all of them, each to an equal share. So `targets` has keys in place of heads, and `Targets.mean` their
-    mean. It depends on the tokens and the mask of a batch alone: without a mask it is the same for all layers of a
-    stack.
+    that it allows, and in a layer with local attention those of its window. The largest of its weights are equal, and
+    the first of them is not what the head points at: what it points at are all of them, each to an equal share. So
+    `targets` has keys in place of heads, and `Targets.mean` their mean. It depends on the tokens and the mask of a
+    batch alone: without a mask it is the same for all layers of a stack that see the whole text.
     """
 
     def __init__(self, call: CallContext, level: Level = "token") -> None:
@@ -385,7 +386,7 @@ class NullView(CallView):
 
 
 class EvenView(NullView):
-    """The null head between tokens, without an edited mask: what metrics ask of it follows from counts of tokens.
+    """The null head between tokens where queries see the whole text, or what was so far: it follows from counts.
 
     No weights are made unless somebody reads them, so that time and memory grow with the length of a text and not with
     its square.
@@ -542,6 +543,7 @@ def _of_null_head(call: CallContext, weights: Tensor | None) -> AttentionCall:
         start=call.start,
         last=call.last,
         allowed=allowed,
+        window=call.window,
     )
 
 

@@ -39,7 +39,8 @@ class Entropy(MeanMetric):
         MetricColumn(
             "entropy_norm",
             "Entropy of attention as a share of that of uniform attention over all keys of the text, in a causal "
-            "decoder over those so far, under --mask over those that it allows.",
+            "decoder over those so far, under --mask over those that it allows, in a layer with local attention over "
+            "those of its window.",
             "entropy",
             "share of the largest possible",
             panel="share of the largest possible",

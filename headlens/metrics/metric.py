@@ -406,14 +406,17 @@ class Statistics(Observer):
         self._needs: dict[Stack, tuple[Tokens, Tokens, RowNeeds | None]] = {}
         # By stack, and whether a part of attention goes to no token.
         self._rows: dict[tuple[Stack, bool], _StackRows] = {}
-        # The null head is measured at one site of each stack, as it is the same at all, or under masks at every site.
-        self._null_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
+        # One site of each stack, at which tokens are looked at ahead.
+        self._ahead_sites = {site.stack: site for site in reversed(self.sites) if site.heads}
+        # The null head is measured at the first site of each stack that sees the whole text, as it is the same at all
+        # of them; under masks, and in windows, at every site.
+        self._null_sites: dict[Stack, Site] = {}
         # Its sums by tokens on the processor, where somebody looked ahead.
         self._null_ahead: WeakKeyDictionary[Tokens, dict[Stack, list[NullSums]]] = WeakKeyDictionary()
 
     def look_ahead(self, tokens: BatchTokens) -> None:
         """Works out all that metrics need to know of the tokens of a batch alone; the tokens are on the processor."""
-        for site in self._null_sites.values():
+        for site in self._ahead_sites.values():
             queries, keys = tokens.of(site)
             if queries is not None and keys is not None:
                 special_keys(keys)
@@ -464,8 +467,7 @@ class Statistics(Observer):
             self._measure_together(metric, joined, [call.site for call in calls], n_heads)
 
         for call in calls:
-            if call.allowed is not None or self._null_sites.get(call.site.stack) == call.site:
-                self._measure_null(call)
+            self._measure_null(call)
 
     def _measure_together(self, metric: Metric, view: CallView, sites: Sequence[Site], n_heads: list[int]) -> None:
         """Adds the sums of a metric to the pending totals, of a view that has the heads of several sites."""
@@ -506,8 +508,7 @@ class Statistics(Observer):
             n_heads = sum(site.n_heads for site in self.sites if site.stack == call.site.stack)
             self._rows[place] = _StackRows(needs, call, n_heads)
         self._rows[place].add(call)
-        if self._null_sites.get(call.site.stack) == call.site:
-            self._measure_null(call)
+        self._measure_null(call)
 
     def _measure_rows(self) -> None:
         """Adds what metrics make of the rows of all layers to the pending totals."""
@@ -519,8 +520,11 @@ class Statistics(Observer):
                     self._measure_together(metric, view, rows.sites, rows.n_heads)
 
     def _measure_null(self, call: AttentionCall) -> None:
-        """Adds the sums of the null head to the pending totals."""
-        place = f"{NULL}{call.site.stack if call.allowed is None else call.site}"
+        """Adds the sums of the null head to the pending totals, unless another site has them."""
+        is_alone = call.allowed is not None or call.window is not None
+        if not is_alone and self._null_sites.setdefault(call.site.stack, call.site) != call.site:
+            return
+        place = f"{NULL}{call.site if is_alone else call.site.stack}"
         metrics, tokens = self._with_null(call.site.stack), None if call.queries is None else call.queries.host
         counting = [m for m in metrics if call.allowed is None and self._counts(m)]
         weighing = [m for m in metrics if call.allowed is not None or not self._counts(m)]

@@ -27,21 +27,21 @@ HeadNumbers = dict[Site, dict[str, npt.NDArray[np.float64]]]
 
 @dataclass
 class _Reduced(Observer):
-    """Keeps numbers of one pass by site: of weights, (heads, query, key), and outputs, (query, heads, d)."""
+    """Keeps numbers of one pass by site: of weights, (heads, query, key), and of the call that has them."""
 
-    reduce: Callable[[Site, Tensor, Tensor], dict[str, Tensor]]
+    reduce: Callable[[Tensor, AttentionCall], dict[str, Tensor]]
     found: HeadNumbers = field(default_factory=dict)
     needs_weights: bool = True
 
     def observe(self, call: AttentionCall) -> None:
         """Reduces the weights of a call; of rows with a learned sink those over tokens."""
         assert call.distribution is not None
-        numbers = self.reduce(call.site, call.distribution[0], call.output[0])
+        numbers = self.reduce(call.distribution[0], call)
         self.found[call.site] = {name: value.double().cpu().numpy() for name, value in numbers.items()}
 
 
 def _read(
-    model: PreTrainedModel, ids: Sequence[int], reduce: Callable[[Site, Tensor, Tensor], dict[str, Tensor]]
+    model: PreTrainedModel, ids: Sequence[int], reduce: Callable[[Tensor, AttentionCall], dict[str, Tensor]]
 ) -> HeadNumbers:
     """Numbers of every head, (heads,) each by site and name, of one pass over some tokens."""
     observer, tensor = _Reduced(reduce), torch.tensor([list(ids)], device=model.device)
@@ -104,13 +104,14 @@ def recall(answer: Sequence[int], written: Sequence[int]) -> float:
 
 def _hits_of(
     model: PreTrainedModel, run: NeedleRun, written: Sequence[int], unembedding: Tensor | None
-) -> Callable[[Site, Tensor, Tensor], dict[str, Tensor]]:
+) -> Callable[[Tensor, AttentionCall], dict[str, Tensor]]:
     ids = torch.tensor([*run.ids, *written], device=model.device)
     queries = torch.arange(len(run.ids) - 1, len(ids) - 1, device=model.device)
     generated = ids[queries + 1]
 
-    def reduce(site: Site, weights: Tensor, output: Tensor) -> dict[str, Tensor]:
+    def reduce(weights: Tensor, call: AttentionCall) -> dict[str, Tensor]:
         most = weights[:, queries].argmax(-1)  # (heads, steps)
+        output = call.output[0]  # (query, heads, d)
         needle = ids[run.needle.start : run.needle.stop]
         copied = torch.isin(generated, needle)
         found = {}
@@ -119,11 +120,14 @@ def _hits_of(
             found[f"{name}hits_most"] = inside[:, copied].double().mean(-1)
             hit = most[..., None] == torch.arange(span.start, span.stop, device=most.device)  # (heads, steps, tokens)
             found[f"{name}hits"] = (hit & (ids[most] == generated)[..., None]).any(1).double().mean(-1)
-        # A token is missed by a key chosen at random at all steps that generate it.
-        missed = torch.where(generated[:, None] == needle, 1 - 1 / (queries + 1).double()[:, None], 1.0).prod(0)
+        # A token is missed by a key chosen at random, of those in sight, at all steps that generate it.
+        seen = torch.ones(len(ids), len(ids), dtype=torch.bool, device=ids.device).tril()
+        seen = (seen if call.allowed is None else seen & call.allowed[0, 0])[queries]
+        hit_by_chance = (seen[:, run.needle.start : run.needle.stop] / seen.sum(-1, keepdim=True)).double()
+        missed = torch.where(generated[:, None] == needle, 1 - hit_by_chance, 1.0).prod(0)
         found["hits_even"] = (1 - missed.mean()).expand(len(most))
         found["copying"] = torch.full((len(most),), torch.nan)
-        added = None if unembedding is None else head_contributions(model, site.module, output[queries[copied]])
+        added = None if unembedding is None else head_contributions(model, call.site.module, output[queries[copied]])
         if unembedding is not None and added is not None and added.shape[-1] == unembedding.shape[1]:
             # On the direct path, without the final normalisation: (steps, heads, tokens).
             logits = added @ unembedding[needle].to(added.dtype).T
@@ -174,8 +178,8 @@ def _document_weights(
 ) -> dict[Site, dict[int, npt.NDArray[np.float64]]]:
     """The mean weight from the tokens of a question to each token of each document: (heads, tokens)."""
 
-    def reduce(site: Site, weights: Tensor, output: Tensor) -> dict[str, Tensor]:
-        del site, output
+    def reduce(weights: Tensor, call: AttentionCall) -> dict[str, Tensor]:
+        del call
         mean = weights[:, query.start : query.stop].mean(1)
         return {str(number): mean[:, span.start : span.stop] for number, span in enumerate(documents)}
 

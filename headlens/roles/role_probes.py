@@ -44,11 +44,12 @@ class _Weights(Observer):
     """Keeps numbers of every head of one pass.
 
     Args:
-        reduce: makes numbers, (prompts, heads) each, of weights, (prompts, heads, query, key).
+        reduce: makes numbers, (prompts, heads) each, of weights, (prompts, heads, query, key), and of the keys that
+            queries see where a layer has a window, see `AttentionCall.allowed`.
         copying: makes such numbers of what heads give, (prompts, query, heads, d), at a site.
     """
 
-    reduce: Callable[[Tensor], Mapping[str, Tensor]]
+    reduce: Callable[[Tensor, Tensor | None], Mapping[str, Tensor]]
     copying: Callable[[Site, Tensor], Mapping[str, Tensor]]
     found: dict[Site, Numbers] = field(default_factory=dict)
     needs_weights: bool = True
@@ -58,7 +59,10 @@ class _Weights(Observer):
         weights = call.distribution
         assert weights is not None
         kept = self.found.setdefault(call.site, {})
-        for name, numbers in (*self.reduce(weights).items(), *self.copying(call.site, call.output).items()):
+        for name, numbers in (
+            *self.reduce(weights, call.allowed).items(),
+            *self.copying(call.site, call.output).items(),
+        ):
             kept.setdefault(name, []).append(numbers.double().cpu().numpy())
 
 
@@ -186,22 +190,30 @@ def _read(
     return {site: {n: np.concatenate(parts) for n, parts in numbers.items()} for site, numbers in found.items()}
 
 
-def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int, *, causal: bool) -> dict[str, Tensor]:
+def _masses(
+    weights: Tensor, allowed: Tensor | None, places: Mapping[str, Tensor], first: int, last: int, *, causal: bool
+) -> dict[str, Tensor]:
     """Means over queries of the weight on places, (prompts, heads) each; `…_most`: how often the largest is there.
 
     Of copies and previous tokens the first token and the token itself are left out, and the rest adds up to 1.
     """
     length = weights.shape[-1]
     own = torch.eye(length, dtype=torch.bool, device=weights.device)
-    query = torch.arange(length, device=weights.device)
-    behind = query[:, None] > query  # keys before the query
+    seen = torch.ones_like(own).tril() if causal else torch.ones_like(own)
+    seen = seen if allowed is None else allowed & seen  # (..., query, key)
+    but_own = seen & ~own
+    but_own[..., :first] = False
+    # Of even attention, over all the keys that a query sees and over those without the first one and itself.
+    evenly, others_evenly = (
+        keys / keys.sum(-1, keepdim=True).clamp_min(1) for keys in (seen.double(), but_own.double())
+    )
     others = weights.masked_fill(own, 0)
     others[..., :first] = 0
     others = others / others.sum(-1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
     found: dict[str, Tensor] = {}
-    for name, of, left_out in (
-        *(("following", weights, 0), ("shifted", weights, 0)),
-        *(("copies", others, 1), ("shifted_copies", others, 1)),
+    for name, of, even in (
+        *(("following", weights, evenly), ("shifted", weights, evenly)),
+        *(("copies", others, others_evenly), ("shifted_copies", others, others_evenly)),
     ):
         chosen = places[name][:, None]  # (prompts, 1, query, key)
         asked = chosen.any(-1)
@@ -209,11 +221,8 @@ def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int
         found[name] = ((of * chosen).sum(-1) * asked).sum(-1) / number
         most = chosen.expand(of.shape).gather(-1, of.argmax(-1, keepdim=True))[..., 0]
         found[f"{name}_most"] = (most & asked).sum(-1) / number
-        # Of even attention over the keys that a query sees: later ones see all, if any is seen.
-        seen = behind.sum(-1) + 1 - left_out * (1 + first) if causal else length - left_out * (1 + first)
-        even = chosen.sum(-1) / torch.as_tensor(seen, device=weights.device).clamp_min(1)
-        found[f"{name}_even"] = ((even * asked).sum(-1) / number).expand(found[name].shape)
-        if left_out:
+        found[f"{name}_even"] = (((even * chosen).sum(-1) * asked).sum(-1) / number).expand(found[name].shape)
+        if of is others:
             found[f"{name}_weight"] = ((weights * chosen).sum(-1) * asked).sum(-1) / number
     for name, back in (("previous", 1), ("two_back", 2)):
         queries = torch.arange(first + 2, length - last, device=weights.device)
@@ -221,15 +230,13 @@ def _masses(weights: Tensor, places: Mapping[str, Tensor], first: int, last: int
         found[name] = others[..., queries, keys].mean(-1)
         found[f"{name}_weight"] = weights[..., queries, keys].mean(-1)
         found[f"{name}_most"] = (others[..., queries, :].argmax(-1) == keys).double().mean(-1)
-        seen = queries - first if causal else torch.full_like(queries, length - first - 1)
-        found[f"{name}_even"] = (1 / seen.double()).mean().expand(found[name].shape)
+        found[f"{name}_even"] = others_evenly[..., queries, keys].mean(-1).expand(found[name].shape)
     queries = torch.arange(1, length - last, device=weights.device)
     for name, key in (("sink", 0), ("second", 1)):
         of = queries if key == 0 else queries[1:]
         found[name] = weights[..., of, key].mean(-1)
         found[f"{name}_most"] = (weights[..., of, :].argmax(-1) == key).double().mean(-1)
-        seen = of + 1 if causal else torch.full_like(of, length)
-        found[f"{name}_even"] = (1 / seen.double()).mean().expand(found[name].shape)
+        found[f"{name}_even"] = evenly[..., of, key].mean(-1).expand(found[name].shape)
     found["first_four"] = weights[..., _FIRST_FOUR:, :_FIRST_FOUR].sum(-1).mean(-1)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -39,12 +39,15 @@ class Both(Observer):
         self.of_weights, self.of_rows = of_weights, of_rows
 
     def observe(self, call: AttentionCall) -> None:
-        context = CallContext(**{name: getattr(call, name) for name in CallContext.__match_args__})
-        assert self.of_rows.reads_rows(context)
+        context = CallContext(**{field.name: getattr(call, field.name) for field in fields(CallContext)})
+        assert self.of_rows.reads_rows(context) or call.window is not None
         assert call.distribution is not None
         assert call.queries is not None
         assert call.keys is not None
         self.of_weights.observe(call)
+        if not self.of_rows.reads_rows(context):
+            self.of_rows.observe(call)
+            return
         rows = RowsOfWeights(call.distribution, call.queries, call.keys, call.to_tokens)
         self.of_rows.observe(replace(call, weights=None, rows=rows))
 

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+import zoo
 from circuits import circuit
 from saved import build
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -16,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
+from headlens.roles import retrieval_probes
 from headlens.roles.needle_prompts import NEEDLES, DocumentRun, NeedleRun, make_document_runs, make_needle_runs
 from headlens.roles.retrieval_probes import measure_query_retrieval, measure_retrieval, recall
 from headlens.roles.role_probes import check_probes, held_heads, measure_probes
@@ -51,6 +53,19 @@ def test_the_induction_head_of_a_circuit_retrieves_and_no_other() -> None:
             if (site.layer, head) == (0, 1):  # that of duplicates looks at the answer, too, and copies nothing
                 assert (numbers["hits_most"] > 0.6).all()
             assert ((numbers["hits_even"] > 0) & (numbers["hits_even"] < 0.05)).all()
+
+
+def test_a_key_at_random_is_one_in_sight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer with a window of three tokens sees the end of an answer alone."""
+    model, ids = zoo.ZOO["mistral"].build(), tuple(range(5, 15))
+    run, written = NeedleRun(ids, range(7, 10), range(1, 4), 0), (12, 13, 14)
+    monkeypatch.setattr(retrieval_probes, "_written", lambda *_: written)
+    found, _ = measure_retrieval(model, [run, NeedleRun(ids, range(7, 10), range(1, 4), 1)], None)
+    # The steps are read from places 9, 10 and 11, which see 7 to 9, 8 to 10, 9 to 11: each its own token.
+    assert next(iter(found.values()))["hits_even"] == pytest.approx(1 / 3)
+    monkeypatch.setattr(retrieval_probes, "_written", lambda *_: (14, 13, 12))
+    found, _ = measure_retrieval(model, [run, NeedleRun(ids, range(7, 10), range(1, 4), 1)], None)
+    assert next(iter(found.values()))["hits_even"] == pytest.approx(2 / 9), "the last one is out of sight"
 
 
 def test_runs_without_an_answer_do_not_count() -> None:

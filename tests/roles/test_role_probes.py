@@ -78,17 +78,22 @@ def test_even_heads_are_at_chance(found: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize("seed", rest_slow([0, 1, 2, 3], [0]))
-@pytest.mark.parametrize("name", rest_slow(["llama", "gpt2", "gpt-oss", "bert", "mistral"], ["llama", "bert"]))
+@pytest.mark.parametrize(
+    "name", rest_slow(["llama", "gpt2", "gpt-oss", "bert", "mistral", "modernbert"], ["llama", "bert"])
+)
 def test_numbers_are_those_of_loops_over_weights(name: str, seed: int) -> None:
     model = zoo.ZOO[name].build(seed=seed, vocab_size=90)
     loaded = LoadedModel(name, model, words(90), None)
-    causal = name != "bert"
+    causal = "bert" not in name
     rows, _ = measure_probes(loaded, ON_TOKENS, prompts=3, seed=seed)
     sets = make_prompts(words(90), loaded.max_length, 3, seed, causal=causal)
+    # Mistral counts the query, ModernBERT both sides of it.
+    windows = {"mistral": [3] * 3, "gpt-oss": [3, None, 3], "modernbert": [None, 3, None]}
     passes = {kind: eager(model, getattr(sets, kind)) for kind in ("repeated", "fresh", "gapped")}
     for (layer, head), of_head in rows.groupby(["layer", "head"]):
         weights = {kind: passes[kind][:, layer, head] for kind in passes}
-        expected = naive(weights, sets, causal)
+        window = windows.get(name, [None] * 3)[layer]
+        expected = naive(weights, sets, in_sight(sets.fresh.ids.shape[1], causal, window))
         for row in of_head.to_dict("records"):
             for column, value in expected[row["probe"]].items():
                 assert row[column] == pytest.approx(value, abs=2e-6), (row["probe"], column)
@@ -103,7 +108,15 @@ def eager(model: PreTrainedModel, prompts: ProbePrompts) -> np.ndarray:
     return (stacked / stacked.sum(-1, keepdim=True)).numpy()
 
 
-def naive(weights: dict[str, np.ndarray], sets: PromptSets, causal: bool) -> dict[str, dict[str, float]]:
+def in_sight(length: int, causal: bool, window: int | None) -> list[list[int]]:
+    """The keys that every query sees."""
+    return [
+        [k for k in range(length) if (k <= q or not causal) and (window is None or abs(q - k) < window)]
+        for q in range(length)
+    ]
+
+
+def naive(weights: dict[str, np.ndarray], sets: PromptSets, seen: list[list[int]]) -> dict[str, dict[str, float]]:
     def over(kind: str, places: np.ndarray, others: bool) -> float:
         means = []
         for prompt, matrix in enumerate(weights[kind]):
@@ -132,8 +145,8 @@ def naive(weights: dict[str, np.ndarray], sets: PromptSets, causal: bool) -> dic
 
     length = sets.fresh.ids.shape[1]
     queries = range(sets.first + 2, length - sets.last)
-    even = np.mean([1 / (q - sets.first if causal else length - sets.first - 1) for q in queries])
-    even_first = np.mean([1 / (q + 1 if causal else length) for q in range(1, length - sets.last)])
+    even = np.mean([1 / len([k for k in seen[q] if k >= sets.first and k != q]) for q in queries])
+    even_first = np.mean([(0 in seen[q]) / len(seen[q]) for q in range(1, length - sets.last)])
     r, g = sets.repeated, sets.gapped
     return {
         "previous": {"score": at(1), "control": even, "second_score": at(1), "second_control": at(2)}

@@ -16,6 +16,7 @@ import pandas as pd
 from headlens.analyses.classify.syntax_figure import FEWEST
 from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
+from headlens.pages.page_tables import Cell
 from headlens.plots import curves
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
@@ -137,7 +138,8 @@ class MetricDeclaration:
             names = {} if column is None else baselines_of(column)
             names |= {f"{name}_null": "uniform attention"}
             levels = ((words, float_column(part.rows, level)) for level, words in names.items())
-            known = [f"{words} {np.nanmean(level):.3f}" for words, level in levels if np.isfinite(level).any()]
+            texts = ((words, curves.range_text(level, ".3f")) for words, level in levels)
+            known = [f"{words} {text}" for words, text in texts if text]
             if column is not None and (n := curves.range_text(float_column(part.rows, column.instances), ",.0f")):
                 known.append(f"n = {n}")
             return f"\n({', '.join(known)})" if known else ""
@@ -228,7 +230,9 @@ def _measure_record(part: StackRows, column: MetricColumn, min_instances: int) -
     about |= {"unit": column.unit, "n": int(n) if np.isfinite(n) else ""}
     numbers = {"mean": float(np.nanmean(values)), "lowest": float(np.nanmin(values))}
     null = float_column(part.rows, f"{column.name}_null")
-    uniform = float(null[0]) if np.isfinite(null).any() else ""
+    levels, known = curves.range_text(null, ".3f"), null[np.isfinite(null)].tolist()
+    # Layers whose masks or windows differ have levels of their own.
+    uniform = Cell(levels, repr(known[0])) if " to " in levels else next(iter(known), "")
     baselines = [float_column(part.rows, name)[highest] for name in baselines_of(column)]
     base = max(filter(math.isfinite, baselines), default="")
     # Of heads that all do the same none is the highest.

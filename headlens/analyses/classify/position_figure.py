@@ -12,9 +12,9 @@ import pandas as pd
 from headlens.plots import head_grid, style
 from headlens.plots.axis_labels import font_family
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, bar_beside, colour_cells, write
-from headlens.plots.curves import legend_below
+from headlens.plots.curves import legend_below, range_text
 from headlens.plots.style import BLUE, INK, MISSING, PALE_BLUE, TICK_SIZE, VERMILION
-from headlens.roles.even_attention import even_note, even_stacks
+from headlens.roles.even_attention import ROUNDING, even_note, even_stacks
 from headlens.roles.syntax_verdicts import CAUSAL, mostly_later
 from headlens.tables.classify_tables import REACH, offsets_to
 
@@ -59,7 +59,7 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
         [np.fmax(*(head_grid.float_column(p.rows, f"{name}{kind}") for name in columns)) for p in pieces]
         for kind in ("", "_null")
     )
-    levels = [f"\n(uniform attention {np.nanmean(u):.3f})" if np.isfinite(u).any() else "" for u in uniform]
+    levels = [f"\n(uniform attention {text})" if (text := range_text(u, ".3f")) else "" for u in uniform]
     scale = Scale("share of tokens at that offset")
     panels = [
         (p.model, head_grid.panel(p.rows, share, p.name + level, scale))
@@ -82,10 +82,10 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
 
 
 def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()) -> Figure | None:
-    """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom, uniform attention below.
+    """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom.
 
-    Numbers beside the lines are those of the heads, as many as can be read; outside of them, the layer. What causal
-    heads cannot see is dotted.
+    Uniform attention is below, where it is the same in all layers. Numbers beside the lines are those of the heads, as
+    many as can be read; outside of them, the layer. What causal heads cannot see is dotted.
 
     Args:
         positions: rows of `positions.csv`, of one model or several.
@@ -112,7 +112,7 @@ def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
     figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, title)
     grid = figure.subplots(below, abreast, squeeze=False)
     for axes, part, table, unseen in zip(grid.flat, pieces, tables, causal, strict=True):
-        uniform = histogram(part, "share_null").mean().to_numpy() if "share_null" in part.rows else None
+        uniform = _uniform_offsets(part)
         if unseen:
             table.iloc[:, _LATER:] = np.nan
         _profile(axes, table, uniform, scale, length)
@@ -121,6 +121,15 @@ def offset_profile(positions: pd.DataFrame, even: Sequence[tuple[str, str]] = ()
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
     bar_beside(figure, scale, grid, (length + _WORDS) * below)
     return figure
+
+
+def _uniform_offsets(part: head_grid.StackRows) -> npt.NDArray[np.float64] | None:
+    """Shares of uniform attention by offset; None where they are unknown, or not the same in all layers."""
+    if "share_null" not in part.rows:
+        return None
+    shares = histogram(part, "share_null")
+    differ = (shares.max() - shares.min()).max() > ROUNDING
+    return None if differ else shares.mean().to_numpy()
 
 
 def histogram(part: head_grid.StackRows, column: str = "share") -> pd.DataFrame:

@@ -272,11 +272,12 @@ _CAPTIONS = {
     "offsets": Caption(
         "All offsets",
         "One line per head, numbered by layer and head: the share of its tokens whose most attended token, special "
-        "tokens left out, is at each distance; below them, what uniform attention has. The cells at the ends add up "
-        "everything farther than 8 tokens: in long sentences they are bright for heads without any preference, too. A "
-        "single bright cell in between is a fixed distance at which a head points where it does not point at special "
-        "tokens: a sink may have one, too, of the little weight that is left. Without one, no fixed distance says "
-        f"where a head points. Dotted: later tokens, which causal heads cannot see. {_TIES}",
+        "tokens left out, is at each distance; below them, what uniform attention has, unless layers differ in what "
+        "they see. The cells at the ends add up everything farther than 8 tokens: in long sentences they are bright "
+        "for heads without any preference, too. A single bright cell in between is a fixed distance at which a head "
+        "points where it does not point at special tokens: a sink may have one, too, of the little weight that is "
+        "left. Without one, no fixed distance says where a head points. Dotted: later tokens, which causal heads "
+        f"cannot see. {_TIES}",
     ),
     "rare_words": Caption(
         "Attention to rare words",

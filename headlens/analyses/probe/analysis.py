@@ -41,7 +41,8 @@ class ProbedSentence(NamedTuple):
     Args:
         key: tells the sentence from others.
         maps: attention between words in half precision, (words, words, heads): from the first to the second.
-        uniform: the same of one head that gives the same weight to every token that a query may see.
+        uniform: the same of a head that gives the same weight to every token that a query may see; of several, where
+            layers differ in what they see.
         arcs: gold tree, (arcs, 2): dependent and governor; those of the root and of punctuation are left out.
         vectors: word embeddings in half precision, (words, d); None for a probe of attention alone.
     """
@@ -75,14 +76,14 @@ class WordAttention(Observer):
     Args:
         sites: whose heads stand one after the other in the last axis.
         maps: of each sentence.
-        uniform: of each sentence, that of one head with uniform attention.
+        uniform: of each sentence, that of heads with uniform attention: one, or one for each window of the layers.
     """
 
     sites: Sequence[Site]
     maps: list[Tensor] = field(default_factory=list)
     uniform: list[Tensor] = field(default_factory=list)
     _pending: dict[Site, list[Tensor]] = field(default_factory=dict)
-    _null: list[Tensor] = field(default_factory=list)
+    _null: dict[int | None, list[Tensor]] = field(default_factory=dict)  # by the layer's window
     needs_weights = True
 
     def observe(self, call: AttentionCall) -> None:
@@ -90,19 +91,20 @@ class WordAttention(Observer):
         if call.weights is None or call.queries is None:
             raise SelfCheckError(f"{call.site}: attention between words needs weights and the tokens of the batch.")
         self._pending[call.site] = _by_sentence(call.weights.detach(), call.queries)
-        if call.site == self.sites[0]:
-            self._null = _by_sentence(NullView(call).weights, call.queries)
+        if call.window not in self._null:
+            self._null[call.window] = _by_sentence(NullView(call).weights, call.queries)
 
     def commit(self) -> None:
         """Joins the heads of all layers of the pass that succeeded, sentence by sentence."""
         by_sentence = zip(*(self._pending[site] for site in self.sites), strict=True)
         self.maps = [torch.cat(heads).permute(1, 2, 0).contiguous() for heads in by_sentence]
-        self.uniform = [null.permute(1, 2, 0).contiguous() for null in self._null]
-        self._pending = {}
+        uniform = zip(*self._null.values(), strict=True)
+        self.uniform = [torch.cat(heads).permute(1, 2, 0).contiguous() for heads in uniform]
+        self._pending, self._null = {}, {}
 
     def discard(self) -> None:
         """Drops the maps of a pass that failed."""
-        self._pending = {}
+        self._pending, self._null = {}, {}
 
 
 def distance_maps(words: int) -> Tensor:

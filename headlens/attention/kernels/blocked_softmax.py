@@ -136,6 +136,7 @@ def queries_of(context: CallContext, start: int, stop: int) -> CallContext:
     return replace(
         context,
         query=context.query[:, :, start:stop],
+        allowed=None if context.allowed is None else context.allowed[:, :, start:stop],
         queries=None if context.queries is None else context.queries.queries_of(start, stop),
         start=start,
         last=stop == context.query.shape[2],
@@ -150,12 +151,14 @@ def weights_at_once(device: torch.device) -> int:
 
 
 def part_of(context: CallContext, rows: slice) -> CallContext:
-    """Returns an attention call cut to some sentences of its batch: their query, key, value and tokens."""
+    """Returns an attention call cut to some sentences of its batch: their query, key, value, mask and tokens."""
+    allowed = context.allowed
     return replace(
         context,
         query=context.query[rows],
         key=context.key[rows],
         value=context.value[rows],
+        allowed=allowed if allowed is None or len(allowed) == 1 else allowed[rows],
         queries=None if context.queries is None else context.queries.rows(rows),
         keys=None if context.keys is None else context.keys.rows(rows),
     )

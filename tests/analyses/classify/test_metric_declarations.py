@@ -115,6 +115,8 @@ def test_the_records_of_measures() -> None:
     }
     (record,) = measure_records(heads.assign(confidence_null=0.25, entropy_norm=0.995), registered_declarations()[:1])
     assert (record["head"], record["uniform"]) == ("", 0.25), "no head is named where all attend evenly"
+    (record,) = measure_records(heads.assign(confidence_null=[0.25, 0.25, 0.5]), registered_declarations()[:1])
+    assert record["uniform"].text == "0.250 to 0.500", "layers with a window have their own"
 
 
 def test_the_share_of_steps_that_stay_is_told_beside_monotonicity_which_counts_them() -> None:

@@ -71,6 +71,8 @@ def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_pos
 def test_uniform_attention_stands_below_the_heads(make_positions: Make) -> None:
     frame = make_positions(shapes={"encoder": [3, 1, 2]})
     even = np.linspace(0, 0.1, 19)
+    apart = offset_profile(frame.assign(share_null=np.repeat(np.arange(6) / 10, len(even))))
+    assert "uniform" not in [label.get_text() for label in apart.axes[0].get_yticklabels()], "layers differ in it"
     figure = offset_profile(frame.assign(share_null=np.tile(even, 6)))
     assert figure is not None
     axes = figure.axes[0]

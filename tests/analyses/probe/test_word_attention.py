@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+import zoo
 from saved import Memory, build, sentence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -133,6 +134,16 @@ def test_a_decoder_sees_earlier_words_only(bytebpe_tokenizer: Tokenizer) -> None
         assert not own.maps.permute(2, 0, 1).triu(1).any()
         assert (own.maps.diagonal() > 0).all()
         assert not own.uniform[..., 0].triu(1).any()
+
+
+def test_uniform_attention_of_layers_with_a_window_is_a_head_of_its_own(wordpiece_tokenizer: Tokenizer) -> None:
+    entry = zoo.ZOO["modernbert"]  # sees all in two layers, two tokens to each side in one
+    found, _ = read(loaded(entry.build(vocab_size=len(wordpiece_tokenizer)), wordpiece_tokenizer))
+    for own in found:
+        assert own.uniform.shape[2] == 2
+        far = torch.ones(own.uniform.shape[:2]).triu(3).bool()
+        assert not own.uniform[..., 1][far].any()
+        assert (own.uniform[..., 0] > 0).all()
 
 
 def test_of_an_encoder_decoder_the_encoder_is_read(marian_tokenizer: Tokenizer) -> None:
