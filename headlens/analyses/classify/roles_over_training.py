@@ -179,7 +179,7 @@ def _change(heads: pd.DataFrame, steps: Mapping[str, int]) -> str:
     change = after.sub(before, fill_value=0).drop(labels=NONE, errors="ignore")
     if change.abs().max() > 0:
         name = str(change.abs().idxmax())
-        text += f"; the role {name} changes most, from {before.get(name, 0)} to {after.get(name, 0)} heads"
+        text += f"; the role {name} differs most between the two: {before.get(name, 0)} and {after.get(name, 0)} heads"
     both = first[[*_PLACE, "role"]].merge(last[[*_PLACE, "role"]], on=_PLACE)
     other = sum(a != b for a, b in zip(families(both["role_x"]), families(both["role_y"]), strict=True))
     verb = "has" if other <= 1 else "have"
