@@ -48,7 +48,8 @@ def classify(request: Any, screen: Screen) -> None:
                 screen.show(page_table(title, records).console())
                 screen.say([ROLE_SCORE])
         _show_probes(tables, screen)
-        screen.table("Measures", list(measure_records(heads, registered_declarations(), least)))
+        measures = list(measure_records(heads, registered_declarations(), least))
+        screen.show(page_table("Measures", measures).console())
         if "smoothness" in tables:
             screen.show(*smoothness_on_console(tables["smoothness"]))
         best = best_heads(without_even(tables["syntax"], even)) if "syntax" in tables else None

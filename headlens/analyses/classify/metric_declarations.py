@@ -16,7 +16,7 @@ import pandas as pd
 from headlens.analyses.classify.syntax_figure import FEWEST
 from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
-from headlens.pages.page_tables import Cell
+from headlens.pages.page_tables import Cell, number_cell
 from headlens.plots import curves
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
@@ -232,7 +232,7 @@ def _measure_record(part: StackRows, column: MetricColumn, min_instances: int) -
     null = float_column(part.rows, f"{column.name}_null")
     levels, known = curves.range_text(null, ".3f"), null[np.isfinite(null)].tolist()
     # Layers whose masks or windows differ have levels of their own.
-    uniform = Cell(levels, repr(known[0])) if " to " in levels else next(iter(known), "")
+    uniform = Cell(levels, repr(known[0])) if " to " in levels else number_cell(next(iter(known), math.nan))
     baselines = [float_column(part.rows, name)[highest] for name in baselines_of(column)]
     base = max(filter(math.isfinite, baselines), default="")
     # Of heads that all do the same none is the highest.

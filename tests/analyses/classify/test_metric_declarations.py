@@ -35,6 +35,7 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
+from headlens.pages.page_tables import Cell
 from headlens.roles.head_roles import head_columns
 from headlens.roles.role_options import ClassifyOptions
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -111,10 +112,10 @@ def test_the_records_of_measures() -> None:
         "highest": 0.7,
         "head": "encoder.1.0",
         "baseline": "",
-        "uniform": "",
+        "uniform": Cell(""),
     }
     (record,) = measure_records(heads.assign(confidence_null=0.25, entropy_norm=0.995), registered_declarations()[:1])
-    assert (record["head"], record["uniform"]) == ("", 0.25), "no head is named where all attend evenly"
+    assert (record["head"], record["uniform"].text) == ("", "0.250"), "no head is named where all attend evenly"
     (record,) = measure_records(heads.assign(confidence_null=[0.25, 0.25, 0.5]), registered_declarations()[:1])
     assert record["uniform"].text == "0.250 to 0.500", "layers with a window have their own"
 
@@ -123,9 +124,9 @@ def test_the_share_of_steps_that_stay_is_told_beside_monotonicity_which_counts_t
     heads = pd.DataFrame({"model": "m", "stack": "cross", "layer": 0, "head": [0, 1], "monotonicity": [0.8, 0.9]})
     heads = heads.assign(monotonicity_null=0.535, monotonicity_stays=[0.6, 0.7], monotonicity_stays_null=0.071)
     all_steps, of_which = measure_records(heads, registered_declarations())
-    assert (all_steps["measure"], all_steps["uniform"]) == ("monotonicity", 0.535)
+    assert (all_steps["measure"], all_steps["uniform"].text) == ("monotonicity", "0.535")
     assert of_which["measure"] == "monotonicity: steps that stay"
-    assert (of_which["mean"], of_which["uniform"]) == (pytest.approx(0.65), 0.071)
+    assert (of_which["mean"], of_which["uniform"].text) == (pytest.approx(0.65), "0.071")
 
 
 def test_a_panel_that_is_drawn_once_has_the_names_of_all_measures_that_are_the_same() -> None:

@@ -99,8 +99,8 @@ def test_what_is_said_first(heads: pd.DataFrame) -> None:
     first, *others = classify_findings({"heads": heads}, (), STEPS)
     assert first == (
         "Over the training (3 checkpoints): heads with a role: 0 of 6 at update 0, 4 of 6 at update 1,000; the role "
-        "previous differs most between the two: 0 and 3 heads; 4 of 6 have another strongest role at the end than at the "
-        "beginning. This is one training: it does not show that another seed would give the same."
+        "previous differs most between the two: 0 and 3 heads; 4 of 6 have another strongest role at the end than at "
+        "the beginning. This is one training: it does not show that another seed would give the same."
     )
     assert all(sentence.startswith("m@step1000, encoder: ") for sentence in others)
     assert not any("Over the training" in sentence for sentence in classify_findings({"heads": heads}))
