@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
 from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
@@ -26,7 +27,7 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.sentence import Corpus
-from headlens.errors import CorpusError, OptionError, SelfCheckError, read_errors
+from headlens.errors import CorpusError, OptionError, SelfCheckError, UnsupportedModelError, read_errors
 from headlens.files import atomic_path, output_errors, write_json
 from headlens.findings.result_notes import reading_notes
 from headlens.heads import STACKS
@@ -93,6 +94,13 @@ class QueryKeyCollector(Observer):
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(
                 f"{call.site}: queries and keys can only be collected for declared tokens, and with attention weights."
+            )
+        pairs = allowed_pairs(call.queries.real, call.keys.real, causal=call.causal)
+        if call.allowed is not None and (pairs & ~call.allowed).any():
+            raise UnsupportedModelError(
+                f"{call.site} has local attention and sees a part of a text of {pairs.shape[2]} tokens; what it does "
+                "not see would count as pairs whose weight was predicted.",
+                "Leave such long texts out of --corpus and --dev.",
             )
         rows = zip(call.query, call.key_of_heads, call.weights, call.queries.real, call.keys.real, strict=True)
         self._pending.append((call.site, [_sentence(*row) for row in rows]))

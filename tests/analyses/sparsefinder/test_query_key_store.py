@@ -15,8 +15,9 @@ from watching import Watch, run
 from headlens.analyses.sparsefinder import query_key_store as module
 from headlens.analyses.sparsefinder.measures import graph_counts
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
+from headlens.attention.edits_and_observers import BatchTokens
 from headlens.attention.session import AttentionSession
-from headlens.errors import OptionError, SelfCheckError
+from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError
 from headlens.heads import STACKS
 
 Collected = Callable[..., QueryKeyStore]
@@ -54,6 +55,24 @@ def test_sentences_come_back_without_their_padding(
             # Nothing has weight that is not allowed.
             assert not (pairs.gold & ~pairs.allowed).any()
             assert bool((pairs.gold.any(-1)).all()), "every query looks somewhere"
+
+
+@pytest.mark.parametrize("name", ["mistral", "modernbert", "gpt-oss"])
+def test_texts_longer_than_a_window_are_refused(name: str, tmp_path: Path) -> None:
+    """What a layer with local attention cannot see is not predicted."""
+    model = zoo.ZOO[name].build()
+    stack = "encoder" if name == "modernbert" else "decoder"
+
+    def collect(n: int, folder: Path) -> None:
+        folder.mkdir()
+        batch = BatchTokens(**{stack: zoo.tokens((n, n))})
+        session = AttentionSession(model, observers=[QueryKeyCollector(folder)])
+        with session, session.batch(batch), torch.no_grad():
+            model(input_ids=zoo.ids((n, n), 1), attention_mask=zoo.real((n, n)), use_cache=False)
+
+    collect(3, tmp_path / "short")
+    with pytest.raises(UnsupportedModelError, match="local attention and sees a part of a text of 9 tokens"):
+        collect(9, tmp_path / "long")
 
 
 def test_batches_are_the_sentences_padded(collected: Collected, tmp_path: Path) -> None:
