@@ -89,13 +89,42 @@ def allowed_keys(edits: Iterable[Edit], context: CallContext, mask: Tensor | Non
         return torch.ones(
             1, 1, context.query.shape[2], context.key.shape[2], dtype=torch.bool, device=context.key.device
         )
-    return mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask.bool()
+    return _open(mask)
 
 
 def _exceeds_window(context: CallContext) -> bool:
     """Whether a text may be longer than what a query of a layer sees of it."""
     # Some encoders count both sides of a query, others one; where nothing is hidden, only time is lost.
     return context.window is not None and context.key.shape[2] > context.window // (1 if context.causal else 2)
+
+
+def sees_later(
+    name: str, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether a query of self-attention may attend to keys after it, as far as the mask of its call tells.
+
+    Args:
+        name: what transformers calls the attention, see `headlens.attention.interface.NAMES`.
+        module: the attention module.
+        context: the call.
+        mask: of the call, boolean or additive, before any edit.
+        kwargs: other arguments of the call.
+    """
+    n_queries, n_keys = context.query.shape[2], context.key.shape[2]
+    if n_queries != n_keys:  # with keys of earlier passes
+        return False
+    if mask is None and name == EAGER:  # the model's function may hide them itself
+        return kwargs.get("is_causal") is False
+    if mask is None:
+        return not is_causal(module, context.query, mask, kwargs)
+    pairs = _open(mask)
+    # Padding may attend to anything; what the last token sees is none.
+    return bool((pairs.triu(1) & pairs[..., -1, :, None]).any())
+
+
+def _open(mask: Tensor) -> Tensor:
+    """Which pairs a mask leaves open: bool, of its shape."""
+    return mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask.bool()
 
 
 def own_window(module: nn.Module, kwargs: Mapping[str, Any]) -> int | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.edit_chain import Floor, allowed_keys, edited_output, mask_to_use, own_window
+from headlens.attention.edit_chain import Floor, allowed_keys, edited_output, mask_to_use, own_window, sees_later
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.finite_values import FiniteValues, not_finite
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
@@ -116,6 +116,7 @@ class AttentionSession(ReversibleContext):
         self._passes_at_once = PASSES if leaves and model.device.type == "cuda" else 1
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
+        self._causal: set[Site] = set()  # those of decoders that were seen to look at no later token
         # Modules whose rows of weights were summed, and whether they add up to 1.
         self._summed: dict[nn.Module, bool] = {}
         self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparseKernel()
@@ -236,10 +237,7 @@ class AttentionSession(ReversibleContext):
         if not site.n_heads:
             # (batch, query, no heads, d) and (batch, no heads, query, key)
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
-        queries, keys = self._tokens_of(site, query, key)
-        causal, scaling = site.stack == "decoder", kwargs.get("scaling")
-        window = None if site.stack == "cross" else own_window(module, kwargs)
-        context = CallContext(site, query, key, value, queries, keys, causal=causal, window=window, scaling=scaling)
+        context = self._context(site, module, (query, key, value), attention_mask, kwargs)
         mask = mask_to_use(self.edits, self._name, module, context, (attention_mask, kwargs), self._floor)
         context = replace(context, allowed=allowed_keys(self.edits, context, mask))
         if self.kernel == "fast":
@@ -271,6 +269,33 @@ class AttentionSession(ReversibleContext):
                     context, seen, output, None if seen is None else self._to_tokens(module, context, seen, kwargs)
                 )
         return self._noted(site, output), weights
+
+    def _context(
+        self,
+        site: Site,
+        module: nn.Module,
+        tensors: tuple[Tensor, Tensor, Tensor],
+        mask: Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> CallContext:
+        """The call of an attention module, before edits.
+
+        Raises:
+            UnsupportedModelError: if a decoder attends to later tokens, at the first call of a layer.
+        """
+        queries, keys = self._tokens_of(site, *tensors[:2])
+        causal, scaling = site.stack == "decoder", kwargs.get("scaling")
+        window = None if site.stack == "cross" else own_window(module, kwargs)
+        context = CallContext(site, *tensors, queries, keys, causal=causal, window=window, scaling=scaling)
+        if causal and site not in self._causal and context.query.shape[2] > 1:
+            if sees_later(self._name, module, context, mask, kwargs):
+                raise UnsupportedModelError(
+                    f"{site} of {type(self.model).__name__} attends to later tokens; headlens took it for a causal "
+                    "decoder, and what it is compared with would be wrong.",
+                    'If that is meant, as in models of text embeddings, add "is_causal": false to its config.json.',
+                )
+            self._causal.add(site)
+        return context
 
     def _output_or_mask(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]

@@ -140,6 +140,9 @@ def _stack_of(name: str, module: nn.Module) -> Stack:
     parts = name.split(".")
     if _CROSS.search(".".join(parts[-2:])):
         return "cross"
+    config = getattr(module, "config", None)
+    if not getattr(config, "is_encoder_decoder", False) and getattr(config, "is_causal", None) is False:
+        return "encoder"  # made of a decoder, such as a model of text embeddings
     if "decoder" in parts or getattr(module, "is_causal", False):
         return "decoder"
     return "encoder"

@@ -1,7 +1,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Never
+from typing import Any, Never
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from watching import AddToMask, Watch, run
 
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer
+from headlens.attention.interface import Kernel
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError
@@ -112,6 +113,24 @@ def test_models_without_sdpa_keep_their_own_eager_attention_and_refuse_sdpa(
             monkeypatch.setattr(type(part), "_supports_sdpa", True)
     with pytest.raises(UnsupportedModelError, match="no sdpa attention"), AttentionSession(model, kernel="sdpa"):
         run(model, inputs)
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa", "fast"])
+@pytest.mark.parametrize("given", [{"is_causal": False}, {"attention_mask": torch.ones(2, 1, 6, 6).bool()}])
+def test_decoders_that_see_later_tokens_are_refused(kernel: Kernel, given: dict[str, Any]) -> None:
+    model, ids = zoo.ZOO["llama"].build(), zoo.ids((6, 6), 1)
+    with AttentionSession(model, kernel=kernel), torch.no_grad():
+        with pytest.raises(UnsupportedModelError, match=r"decoder\.0 of LlamaForCausalLM attends to later tokens"):
+            model(input_ids=ids, use_cache=False, **given)
+        model(input_ids=ids, use_cache=False)
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa", "fast"])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gpt-oss"])
+def test_padding_on_the_left_is_no_later_token(name: str, kernel: Kernel) -> None:
+    model, ids, real = zoo.ZOO[name].build(), zoo.ids((6, 4), 1).flip(1), zoo.real((6, 4)).flip(1)
+    with AttentionSession(model, kernel="eager" if name == "gpt-oss" else kernel), torch.no_grad():
+        model(input_ids=ids, attention_mask=real, use_cache=False)
 
 
 def test_weights_cannot_be_had_from_sdpa() -> None:

@@ -6,7 +6,7 @@ from tiers import rest_slow
 from torch import nn
 
 from headlens.attention.session import AttentionSession
-from headlens.attention.sites import dispatches, eager_function, find_sites
+from headlens.attention.sites import dispatches, eager_function, find_sites, is_decoder_only
 from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
 from headlens.weights.head_slicing import shrink
@@ -77,6 +77,15 @@ def test_missing_layer_idx_numbers_come_from_the_walk() -> None:
     assert [str(s) for s in sites] == [f"encoder.{i}" for i in range(3)] + [
         f"{s}.{i}" for s in ("decoder", "cross") for i in range(2)
     ]
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "opt", "qwen3"])
+def test_a_decoder_that_sees_all_tokens_is_an_encoder(name: str) -> None:
+    entry = zoo.ZOO[name]
+    model = entry.build(is_causal=False)
+    assert {site.stack for site in find_sites(model)} == {"encoder"}
+    assert not is_decoder_only(model)
+    assert {site.stack for site in find_sites(entry.build())} == {"decoder"}
 
 
 def unsupported_models() -> dict[str, transformers.PreTrainedModel]:
