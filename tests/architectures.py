@@ -98,7 +98,7 @@ FAMILIES = (
     Family("CamemBERT", "Camembert", "encoder", TEXT),
     Family("DistilBERT", "DistilBert", "encoder", _DISTIL),
     Family("ELECTRA", "Electra", "encoder", TEXT | {"embedding_size": 16}),
-    Family("ModernBERT", "ModernBert", "encoder", TEXT | {"local_attention": 8, "cls_token_id": 2, "sep_token_id": 3}),
+    Family("ModernBERT", "ModernBert", "encoder", TEXT | {"local_attention": 40, "cls_token_id": 2, "sep_token_id": 3}),
     Family("ERNIE", "Ernie", "encoder", TEXT),
     Family("EuroBERT", "EuroBert", "encoder", GROUPED),
     Family("GPT-2", "GPT2", "decoder", _GPT2, "LMHeadModel"),

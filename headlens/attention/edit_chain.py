@@ -100,8 +100,8 @@ def _exceeds_window(context: CallContext) -> bool:
 
 def sees_later(
     name: str, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]
-) -> bool:
-    """Whether a query of self-attention may attend to keys after it, as far as the mask of its call tells.
+) -> bool | None:
+    """Whether queries of self-attention attend to keys after them; None where the mask of a call does not tell.
 
     Args:
         name: what transformers calls the attention, see `headlens.attention.interface.NAMES`.
@@ -111,15 +111,17 @@ def sees_later(
         kwargs: other arguments of the call.
     """
     n_queries, n_keys = context.query.shape[2], context.key.shape[2]
-    if n_queries != n_keys:  # with keys of earlier passes
-        return False
+    if n_queries == 1 or n_queries != n_keys:  # with keys of earlier passes
+        return None
     if mask is None and name == EAGER:  # the model's function may hide them itself
-        return kwargs.get("is_causal") is False
+        return True if kwargs.get("is_causal") is False else None
     if mask is None:
         return not is_causal(module, context.query, mask, kwargs)
-    pairs = _open(mask)
     # Padding may attend to anything; what the last token sees is none.
-    return bool((pairs.triu(1) & pairs[..., -1, :, None]).any())
+    pairs = _open(mask).expand(-1, -1, n_queries, -1)
+    seen = pairs[..., -1, :]
+    later = (seen[..., None] & seen[..., None, :]).triu(1)
+    return bool((pairs & later).any()) if later.any() else None
 
 
 def _open(mask: Tensor) -> Tensor:

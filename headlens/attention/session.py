@@ -116,7 +116,7 @@ class AttentionSession(ReversibleContext):
         self._passes_at_once = PASSES if leaves and model.device.type == "cuda" else 1
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
-        self._causal: set[Site] = set()  # those of decoders that were seen to look at no later token
+        self._directed: set[Site] = set()  # those that were seen to look at later tokens, or not, as they should
         # Modules whose rows of weights were summed, and whether they add up to 1.
         self._summed: dict[nn.Module, bool] = {}
         self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparseKernel()
@@ -281,20 +281,23 @@ class AttentionSession(ReversibleContext):
         """The call of an attention module, before edits.
 
         Raises:
-            UnsupportedModelError: if a decoder attends to later tokens, at the first call of a layer.
+            UnsupportedModelError: if a decoder attends to later tokens or an encoder does not, at the first call of a
+                layer that shows it.
         """
         queries, keys = self._tokens_of(site, *tensors[:2])
         causal, scaling = site.stack == "decoder", kwargs.get("scaling")
         window = None if site.stack == "cross" else own_window(module, kwargs)
         context = CallContext(site, *tensors, queries, keys, causal=causal, window=window, scaling=scaling)
-        if causal and site not in self._causal and context.query.shape[2] > 1:
-            if sees_later(self._name, module, context, mask, kwargs):
+        if site.stack != "cross" and site not in self._directed:
+            sees = sees_later(self._name, module, context, mask, kwargs)
+            if sees is not None and sees == causal:
+                what, kind = ("later tokens", "a causal decoder") if sees else ("no later token", "an encoder")
                 raise UnsupportedModelError(
-                    f"{site} of {type(self.model).__name__} attends to later tokens; headlens took it for a causal "
-                    "decoder, and what it is compared with would be wrong.",
-                    'If that is meant, as in models of text embeddings, add "is_causal": false to its config.json.',
+                    f"{site} of {type(self.model).__name__} attends to {what}; headlens took it for {kind}, and what "
+                    "it is compared with would be wrong.",
+                    f'If that is meant, add "is_causal": {str(not sees).lower()} to its config.json.',
                 )
-            self._causal.add(site)
+            self._directed |= {site} if sees is not None else set()
         return context
 
     def _output_or_mask(

@@ -23,6 +23,10 @@ _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
 # Attribute of a module that was switched to another attention, which it holds.
 OWN = "_headlens_own_attention"
 _CROSS = re.compile(r"cross_?att|encoder_att|enc_?dec", re.IGNORECASE)
+# Text encoders, and a decoder, that hide later tokens, and whose attention modules do not say so.
+_CAUSAL_TYPES = frozenset(
+    {*(f"{name}_text_model" for name in ("clip", "clipseg", "groupvit", "metaclip_2", "owlvit", "owlv2")), "doge"}
+)
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 
 
@@ -141,11 +145,12 @@ def _stack_of(name: str, module: nn.Module) -> Stack:
     if _CROSS.search(".".join(parts[-2:])):
         return "cross"
     config = getattr(module, "config", None)
-    if not getattr(config, "is_encoder_decoder", False) and getattr(config, "is_causal", None) is False:
-        return "encoder"  # made of a decoder, such as a model of text embeddings
-    if "decoder" in parts or getattr(module, "is_causal", False):
-        return "decoder"
-    return "encoder"
+    # A decoder may have been made into an encoder, such as a model of text embeddings.
+    said = None if getattr(config, "is_encoder_decoder", False) else getattr(config, "is_causal", None)
+    if said is None:
+        is_hidden = "decoder" in parts or getattr(module, "is_causal", False)
+        said = is_hidden or getattr(config, "model_type", "") in _CAUSAL_TYPES
+    return "decoder" if said else "encoder"
 
 
 def _n_heads(attention: _AttentionModule) -> int:
