@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress, islice, pairwise
 from pathlib import Path
@@ -16,7 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headlens.corpora.conllu import ConlluCorpus
-from headlens.corpora.sentence import ROOT, Sentence, Word, moved_words, single_root, split_surface
+from headlens.corpora.sentence import (
+    ROOT,
+    Sentence,
+    Word,
+    single_root,
+    single_spaced,
+    single_spaced_places,
+    split_surface,
+)
 from headlens.errors import OptionError, ParserError
 
 if TYPE_CHECKING:
@@ -221,9 +229,9 @@ class TreebankParser:
 
     @cached_property
     def trees(self) -> dict[str, Sentence]:
-        """Sentences with trees by their text, without white space around it; the first of several."""
+        """Sentences with trees by their text, with single spaces; the first of several."""
         sentences = [example.source for example in ConlluCorpus(Path(self.path))]
-        return {sentence.text.strip(): sentence for sentence in reversed(sentences)}
+        return {" ".join(sentence.text.split()): sentence for sentence in reversed(sentences)}
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """Yields the sentences in order, each with its tree.
@@ -232,15 +240,16 @@ class TreebankParser:
             ParserError: if the treebank has none of a sentence.
         """
         for sentence in sentences:
-            text = sentence.text.strip()
+            text = " ".join(sentence.text.split())
             tree = self.trees.get(text)
             if tree is None or not tree.has_tree:
                 shown = text if len(text) < 60 else f"{text[:57]}..."
                 advice = "Its `# text` must be the entire text, treated as one sentence."
                 raise ParserError(f"--parser conllu:{self.path}: it has no tree for {shown!r}.", advice)
-            # The texts may differ in white space at their beginning.
-            shift = sentence.text.index(text) - tree.text.index(text)
-            yield Sentence(sentence.text, moved_words(tree.words, shift), sentence.id)
+            # The texts may differ in white space.
+            here = single_spaced_places(sentence.text)
+            words = (replace(w, start=here[w.start], end=here[w.end - 1] + 1) for w in single_spaced(tree).words)
+            yield Sentence(sentence.text, tuple(words), sentence.id)
 
 
 def make_parser(spec: str, *, keep_words: bool) -> Parser | None:

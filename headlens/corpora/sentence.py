@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -103,6 +104,21 @@ def join_sentences(first: Sentence, second: Sentence) -> Sentence:
     """Joins two sentences to one text, a line each; both trees stay as they are."""
     moved = moved_words(second.words, len(first.text) + 1, 0, len(first.words))
     return Sentence(f"{first.text}\n{second.text}", first.words + moved, f"{first.id}+{second.id}")
+
+
+def single_spaced_places(text: str) -> list[int]:
+    """Returns of every character of a text with single spaces, and none around it, its place in the text as it is."""
+    places: list[int] = []
+    for run in re.finditer(r"\S+", text):
+        places += [run.start() - 1] * bool(places) + [*range(*run.span())]
+    return places
+
+
+def single_spaced(sentence: Sentence) -> Sentence:
+    """Returns a sentence with single spaces between its words and none around them, as a treebank holds it."""
+    new = {old: place for place, old in enumerate(single_spaced_places(sentence.text))}
+    words = tuple(replace(w, start=new[w.start], end=new[w.end - 1] + 1) for w in sentence.words)
+    return replace(sentence, text=" ".join(sentence.text.split()), words=words)
 
 
 def moved_words(words: Sequence[Word], shift: int, first: int = 0, place: int = 0) -> tuple[Word, ...]:

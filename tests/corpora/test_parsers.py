@@ -4,16 +4,20 @@ import json
 import logging
 import shutil
 import socket
+import tempfile
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from saved import read_conllu
 
 from headlens.corpora import parsers
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, TreebankParser, make_parser
-from headlens.corpora.sentence import ROOT, Sentence, Word, find_tree_fault
+from headlens.corpora.sentence import ROOT, Sentence, Word, find_tree_fault, moved_words, single_spaced
 from headlens.corpora.text import plain_sentence
 from headlens.errors import CorpusError, OptionError, ParserError
 
@@ -295,8 +299,8 @@ def test_trees_of_a_treebank_by_text(tmp_path: Path) -> None:
     """White space around a text moves its words; the words in the text are those of the tree."""
     (tmp_path / "t.conllu").write_text(TREEBANK, encoding="utf-8")
     parser = TreebankParser(str(tmp_path / "t.conllu"))
-    given = [Sentence("  Dogs bark. ", (), "7"), Sentence("Dogs bark.", ())]
-    first, second = parser.parse(given)
+    texts = [Sentence("  Dogs bark. ", (), "7"), Sentence("Dogs bark.", ())]
+    first, second = parser.parse(texts)
     assert (first.text, first.id) == ("  Dogs bark. ", "7")
     for sentence in (first, second):
         assert [(w.head, w.relation, w.upos) for w in sentence.words] == [
@@ -310,7 +314,21 @@ def test_trees_of_a_treebank_by_text(tmp_path: Path) -> None:
             list(parser.parse([Sentence(text, ())]))
         assert "`# text` must be the entire text" in caught.value.advice
     with pytest.raises(CorpusError, match="no such file"):
-        list(TreebankParser(str(tmp_path / "none.conllu")).parse(given))
+        list(TreebankParser(str(tmp_path / "none.conllu")).parse(texts))
+
+
+@given(st.lists(st.tuples(st.text("a'.é", min_size=1, max_size=4), st.text(" \t\u3000\xa0", max_size=3)), min_size=1))
+def test_trees_that_were_written_are_found_again_whatever_the_white_space(parts: list[tuple[str, str]]) -> None:
+    text = "".join(form + space for form, space in parts)
+    ends = list(accumulate(len(form + space) for form, space in parts))
+    spans = [(end - len(form + space), end - len(space)) for end, (form, space) in zip(ends, parts, strict=True)]
+    words = tuple(Word(text[a:b], a, b, place - 1, "dep") for place, (a, b) in enumerate(spans))
+    tree = Sentence(" " + text, moved_words(words, 1), "1")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "t.conllu"
+        write_conllu([single_spaced(tree)], file)
+        (found,) = TreebankParser(str(file)).parse([Sentence(tree.text, ())])
+    assert (found.text, found.words) == (tree.text, tree.words)
 
 
 @pytest.mark.parametrize(

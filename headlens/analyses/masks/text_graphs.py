@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,16 +14,17 @@ from headlens.attention_masks.model_mask import is_causal_stack
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
 from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
-from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.sentence import Example, Sentence, single_spaced
 from headlens.corpora.text import split_words
 from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, form_means, parse_graph, word_graph
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import atomic_path
 from headlens.learning.open_training_set import OpenedTraining
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.run import Run
 from headlens.tasks.examples import TextExample
 from headlens.tasks.task import PreparedExample
+from headlens.visible_text import warn_visibly
 
 TREES = "parsed.conllu"
 _BATCH = 256  # examples that are parsed together
@@ -98,11 +98,16 @@ def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser:
 
 
 def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
-    """Trees for `--parser conllu:FILE`; texts with white space of their own cannot be said in CoNLL-U."""
+    """Trees for `--parser conllu:FILE`, which matches texts whatever their white space."""
+    left_out = 0
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for tree in trees:
-            with suppress(CorpusError):
-                write_conllu([tree], file)
+            try:
+                write_conllu([single_spaced(tree)], file)
+            except CorpusError:
+                left_out += 1
+    if left_out:
+        warn_visibly(f"{counted(left_out, 'parsed text')} cannot be written as CoNLL-U, and not kept in {TREES}.")
 
 
 def make_books(

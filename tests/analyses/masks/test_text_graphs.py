@@ -13,12 +13,13 @@ from made_tasks import example, taught
 from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.masks import text_graphs
 from headlens.analyses.masks.text_graphs import make_books
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention_masks.attention_mask_edit import MaskEdit
 from headlens.corpora.batches import padded
 from headlens.corpora.encoding import SentenceEncoder
-from headlens.corpora.parsers import Parser, SpacyParser
+from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.text import split_words
 from headlens.corpora.word_graphs import GraphCache, GraphOptions, GraphWords, parse_graph, word_graph
@@ -167,6 +168,16 @@ def test_static_vectors_of_spacy(
     assert not mask[love, birds]
     with pytest.raises(OptionError, match=r"vectors=spacy needs a spaCy model"):
         books_of(loaded, texts, Chain())
+
+
+def test_texts_that_end_in_a_space_have_their_trees_in_the_file(tmp_path: Path) -> None:
+    """As all of SST-2 do; a word that is none in CoNLL-U is told."""
+    tree = Sentence(" dogs  bark ", (Word("dogs", 1, 5, 1, "nsubj"), Word("bark", 7, 11, ROOT, "root")))
+    odd = Sentence("a\u2028b", (Word("a\tb", 0, 3, ROOT, "root"),))
+    with pytest.warns(UserWarning, match="1 parsed text cannot be written as CoNLL-U, and not kept"):
+        text_graphs._write_trees([tree, odd], tmp_path / "t.conllu")
+    (found,) = TreebankParser(str(tmp_path / "t.conllu")).parse([Sentence(tree.text, ())])
+    assert found.words == tree.words
 
 
 def books_of(loaded: LoadedModel, texts: tuple[str, ...], parser: Parser) -> tuple[tuple[int, ...], GraphCache]:
