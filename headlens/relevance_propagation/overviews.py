@@ -256,7 +256,7 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             largest += f"{_FEW}," * few
             sentences.append(
                 f"{head_name(row)} has {largest} of its layer's relevance, among heads whose {_above(ordered)}: "
-                f"{value}{tied(1, near=near)}; an equal share is {number_text(row['even'])}, all positive shares of "
+                f"{value}{tied(1, near=near, how='in its layer, ')}; an equal share is {number_text(row['even'])}, all positive shares of "
                 f"its layer add up to {number_text(row['positive'])}."
             )
         if sentences:

@@ -43,6 +43,10 @@ from headlens.runs.corpus_pass import CorpusPass, CorpusReader, PassState
 
 _SHORTEST_WINDOW = 16  # tokens, special ones included
 
+_BETWEEN_WORDS = (
+    "Measured between words (--data-args level=word): weights to a word are summed over its tokens, those from it "
+    "averaged, and what sentences, tables and figures call a token is a word."
+)
 # Sentences are drawn in so many groups, each of random ones: sums are kept for every group, not for every sentence.
 GROUPS = 25
 
@@ -187,6 +191,7 @@ def classify_heads(
     scores = scores.assign(held=0) if too_little else scores
     notes = [
         *too_little,
+        *[_BETWEEN_WORDS] * (options.level == "word"),
         *([] if too_little else null_notes(tables["heads"].rows, scores)),
         *encoding_notes(reader, encoding),
         *(window_notes if encoding.windowed else []),

@@ -68,8 +68,9 @@ class RecordedRun:
     @property
     def corpus_name(self) -> str:
         """Name of the corpus that the run read, as titles of figures have it; empty where it read none."""
-        other = mapping(self.record.get("arguments")).get("baseline_corpus")
-        return with_baselines(str(self.corpus.get("name") or ""), None if other is None else str(other))
+        arguments = mapping(self.record.get("arguments"))
+        other, level = arguments.get("baseline_corpus"), str(arguments.get("level"))
+        return titled_corpus(str(self.corpus.get("name") or ""), None if other is None else str(other), level)
 
     @property
     def mask_name(self) -> str:
@@ -162,9 +163,13 @@ def labelled_rows(runs: Sequence[RecordedRun], name: str) -> Iterator[tuple[dict
         yield from ((run_label(run, runs), row) for row in table.to_dict("records"))
 
 
-def with_baselines(corpus: str, other: str | None) -> str:
-    """Returns a corpus as titles name it, with the one that fixed offsets are from where that is another one."""
-    return corpus if other is None else f"{corpus}, fixed offsets of {Path(other).stem}"
+def titled_corpus(corpus: str, other: str | None, level: str) -> str:
+    """Returns a corpus as titles name it, with the one that fixed offsets are from where that is another one.
+
+    Behind it stands whether attention is `between words`, which the words of titles call tokens.
+    """
+    of_other = "" if other is None else f", fixed offsets of {Path(other).stem}"
+    return f"{corpus}{of_other}{', between words' * (level == 'word')}"
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

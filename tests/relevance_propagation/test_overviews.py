@@ -137,7 +137,7 @@ def test_titles_and_findings_say_whether_the_interval_of_raw_decides(half: float
 
 def test_the_most_is_said_of_heads_that_intervals_tell_apart() -> None:
     frame, raw = shares([-0.5, 0.3, 0.2, 0.62, 0.5, 0.2])["relevance"], [3.0, -4.0, 0.7, 0.8, 0.9, 1.5]
-    overlap = " (the intervals of 1 other head overlap with its own)"
+    overlap = " (in its layer, the intervals of 1 other head overlap with its own)"
     (told,) = relevance_findings(run({"relevance": bounded(frame, raw, 0.4)}))
     assert "encoder.0.1 contributes most, against the output (rule epsilon): -4.000" in told
     assert "encoder.1.0 has the largest positive share" in told
@@ -146,7 +146,7 @@ def test_the_most_is_said_of_heads_that_intervals_tell_apart() -> None:
     assert "encoder.0.1 is among the heads that contribute most, against the output" in told
     assert "encoder.1.0 has one of the largest positive shares" in told
     assert told.count(overlap) == 1
-    assert overlap.replace("(", "(in magnitude, ") in told, "signs do not count for what contributes most"
+    assert overlap.replace("in its layer", "in magnitude") in told, "signs do not count for what contributes most"
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.4, 0.5], [1.1, 0.4, -0.5], [90.0, -89.5, 0.5]])

@@ -51,7 +51,7 @@ from headlens.runs.corpus_pass import CorpusReader, parse_shard, part_folders
 from headlens.runs.folder import RunFolder
 from headlens.runs.kept_trees import keep_trees
 from headlens.runs.progress import Reporter
-from headlens.runs.reading import with_baselines
+from headlens.runs.reading import titled_corpus
 from headlens.runs.run import FinishedRun, Run, model_label, model_record, open_run
 from headlens.shared_options import arguments
 from headlens.unchanged_files import file_hashes
@@ -156,7 +156,7 @@ def run_classify(
             if request.figures:
                 with run.reporter.status("drawing figures"):
                     drawn = classify_figures(tables, options.thresholds.min_instances, declarations, maps, steps)
-                    drawn = named_after(with_baselines(summary.name, other), drawn, run.mask_name)
+                    drawn = named_after(titled_corpus(summary.name, other, options.level), drawn, run.mask_name)
                     write_results(run.folder, {}, drawn)
             metrics = [asdict(declaration) for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})

@@ -48,7 +48,7 @@ const attentionScores = (() => {
       `A score is ${factor}the sum of the ${d} products of a query and a key. Weights are the softmax of scores${hasRest(parts) ? " and rest" : ""}${sink}; they differ from the model's own by ${away} at most.`,
       group.length ? ` This head shares its keys with ${group.length === 1 ? "head" : "heads"} ${group.join(", ")}.` : "",
       hasRest(parts) ? " In this head, the products alone do not give the weights: position biases, a cap on scores, a penalty or another function than softmax take part. The rest is what has to be added to a score for the model's weight, up to a constant for each query: it is 0 for the key that gains most." : "",
-      hasMask(parts) ? " A key without a weight is masked, or its weight is too small for the model's numbers." : "",
+      hasMask(parts) ? " A key without a weight is masked, gets none from a function such as entmax, or too little for the model's numbers." : "",
     ].join("");
   }
 
