@@ -71,15 +71,17 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
 
 def shares_title(*parts: pd.DataFrame) -> str:
     """Returns the title of a table of `largest_shares`, of one part or several."""
-    return f"Largest positive shares of their layer, of heads whose {_above(*parts)} (not comparable between layers)"
+    return f"Largest positive shares of their layer, of {_chosen(*parts)} (not comparable between layers)"
 
 
-def _above(*parts: pd.DataFrame) -> str:
-    """What `largest_shares` asks of a head: the interval decides where there is one."""
+def _chosen(*parts: pd.DataFrame) -> str:
+    """Of which heads `largest_shares` are: the interval decides where there is one."""
+    heads = "heads whose" if all(map(gives_magnitudes, parts)) else "heads in layers that serve the target whose"
     shares, raws = (any(_tested(rows, name) for rows in parts) for name in ("ci_low", "raw_low"))
     if shares == raws:
-        return f"share and raw are {'significantly ' * shares}above 0"
-    return "share is above 0 and raw significantly so" if raws else "share is significantly above 0 and raw above 0"
+        return f"{heads} share and raw are {'significantly ' * shares}above 0"
+    asked = "above 0 and raw significantly so" if raws else "significantly above 0 and raw above 0"
+    return f"{heads} share is {asked}"
 
 
 def _tested(rows: pd.DataFrame, name: str) -> bool:
@@ -255,9 +257,9 @@ def relevance_findings(run: RecordedRun) -> list[str]:
             largest = "one of the largest positive shares" if near else "the largest positive share"
             largest += f"{_FEW}," * few
             sentences.append(
-                f"{head_name(row)} has {largest} of its layer's relevance, among heads whose {_above(ordered)}: "
-                f"{value}{tied(1, near=near, how='in its layer, ')}; an equal share is {number_text(row['even'])}, all positive shares of "
-                f"its layer add up to {number_text(row['positive'])}."
+                f"{head_name(row)} has {largest} of its layer's relevance, among {_chosen(ordered)}: "
+                f"{value}{tied(1, near=near, how='in its layer, ')}; an equal share is {number_text(row['even'])}, all "
+                f"positive shares of its layer add up to {number_text(row['positive'])}."
             )
         if sentences:
             findings.append(f"{part.name}: {' '.join(sentences)}")

@@ -63,8 +63,8 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     }
     for words in (
         "Largest contributions of tiny-bert, encoder (rule epsilon, target embedding)",
-        "Largest positive shares of their layer, of heads whose share and raw are significantly above 0 (not "
-        "comparable between layers) of tiny-bert, encoder: an equal share would be",
+        "Largest positive shares of their layer, of heads in layers that serve the target whose share and raw are "
+        "significantly above 0 (not comparable between layers) of tiny-bert, encoder: an equal share would be",
         "Spearman",
         "95 % CI over examples",
         "arrived at embeddings",

@@ -91,7 +91,10 @@ def test_shares_without_an_interval_do_not_lead_those_that_have_one() -> None:
     assert column(top_heads([run({"relevance": rows})]), "head") == ["encoder.0.1", "encoder.0.2", "encoder.0.0"]
     none = rows.assign(ci_low=np.nan, ci_high=np.nan)
     assert column(top_heads([run({"relevance": none})]), "head")[0] == "encoder.1.0"
-    assert "of heads whose share is above 0 and raw significantly so (" in top_heads([run({"relevance": none})]).title
+    assert (
+        "of heads in layers that serve the target whose share is above 0 and raw significantly so ("
+        in top_heads([run({"relevance": none})]).title
+    )
 
 
 def test_few_examples_are_said_to_be_few() -> None:
@@ -131,8 +134,8 @@ def test_no_head_is_listed_whose_contribution_may_be_none() -> None:
 )
 def test_titles_and_findings_say_whether_the_interval_of_raw_decides(half: float, words: str) -> None:
     recorded = run({"relevance": bounded(shares([0.5, 0.4, 0.1, 0.3, 0.4, 0.3])["relevance"], [0.3] * 6, half)})
-    assert f"of heads whose {words} (not comparable" in top_heads([recorded]).title
-    assert f"among heads whose {words}: 0.500" in relevance_findings(recorded)[0]
+    assert f"of heads in layers that serve the target whose {words} (not comparable" in top_heads([recorded]).title
+    assert f"among heads in layers that serve the target whose {words}: 0.500" in relevance_findings(recorded)[0]
 
 
 def test_the_most_is_said_of_heads_that_intervals_tell_apart() -> None:

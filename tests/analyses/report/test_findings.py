@@ -81,7 +81,7 @@ def test_of_relevance(tmp_path: Path) -> None:
         f"demo, encoder: {largest} contributes most (rule epsilon): {rows['raw'].loc[size.idxmax()]:.3f} in units of "
         f"the output, {size.max() / size.sum():.1%} of the summed magnitudes of its stack's heads. "
         f"encoder.{best['layer']}.{best['head']} has the largest positive share of its layer's relevance, "
-        "among heads whose share is significantly above 0 and raw above 0: "
+        "among heads in layers that serve the target whose share is significantly above 0 and raw above 0: "
         f"{best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an "
         f"equal share is 0.333, all positive shares of its layer add up to {positive:.3f}."
     )
