@@ -30,11 +30,16 @@ class SameWord(MeanMetric):
     title = "How often heads point at the same word"
     heading = "Same word"
     caption = (
-        "How often every head points from a word that occurs more than once in its text at another occurrence of it; "
-        "above the map, what chance and uniform attention give. A head is compared with both."
+        "How often every head points from a word that occurs more than once in its text, in upper or lower case, at "
+        "another occurrence of it; above the map, what chance and uniform attention give. A head is compared with both."
     )
     columns = (
-        MetricColumn("repeated_words", "Number of words that occur more than once in their text.", unit="words"),
+        MetricColumn(
+            "repeated_words",
+            "Number of words that occur more than once in their text, in upper or lower case; in a causal decoder of "
+            "those that occurred before.",
+            unit="words",
+        ),
         MetricColumn(
             "same_word",
             "Share of repeated words that attend most to another occurrence of the same word.",
