@@ -117,6 +117,8 @@ def sees_later(
         return True if kwargs.get("is_causal") is False else None
     if mask is None:
         return not is_causal(module, context.query, mask, kwargs)
+    if mask.dim() != 4 or mask.shape[3] != n_keys:
+        return None
     # Padding may attend to anything; what the last token sees is none.
     pairs = _open(mask).expand(-1, -1, n_queries, -1)
     seen = pairs[..., -1, :]
