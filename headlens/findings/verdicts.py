@@ -242,14 +242,14 @@ def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
         size: column of how much is taken away.
 
     Returns:
-        The row, with how many are like it in size, verdict and value as `alike`.
+        The row, with how many are like it in size, verdict and value as `alike`, and in size and verdict as `as_large`.
     """
     name = next(name for name in (NOT_NEEDED, NOT_DECIDED, NEEDED) if (rows["verdict"] == name).any())
     lower = set(rows["metric"]) <= LOWER_IS_BETTER
     order = rows[rows["verdict"] == name].sort_values("value", ascending=lower, kind="stable")
     row = order.sort_values(size, ascending=name == NEEDED, kind="stable").iloc[0]
     alike = (order[[size, "value"]] == row[[size, "value"]]).all(axis=1).sum()
-    return row.to_dict() | {"alike": int(alike)}
+    return row.to_dict() | {"alike": int(alike), "as_large": int((order[size] == row[size]).sum())}
 
 
 def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: str, least: str) -> str:
@@ -280,7 +280,10 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     others = "".join(sorted(texts.values(), key=lambda text: text == texts.get(row["verdict"])))
     # Those that lose less than the margin are in two groups if some of them lose significantly.
     these = f"all {alike} below the margin" if both and row["verdict"] == NOT_NEEDED else "these"
-    which = f"; of {these}, the {least if row['verdict'] == NEEDED else most}: " if alike > 1 else ": "
+    told, equal = least if row["verdict"] == NEEDED else most, row["as_large"]
+    if equal > row["alike"]:
+        told = f"{'better' if equal == 2 else 'best'} of the {equal} {told.replace(' that is ', ' that are ')}"
+    which = f"; of {these}, the {told}: " if alike > 1 else ": "
     less = f" ({both} of them less than the margin)" * bool(both)
     return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{less}{others}{which}"
 

@@ -41,6 +41,7 @@ _CONTROL_WORDS = {
     "placebo": ("random set", "of as many other heads"),
 }
 _CHANGE = ("delta", "ci_low", "ci_high")
+_NAMED = 3  # heads that are significant where another one has lost more
 
 
 def findings_of(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]] = ()) -> list[str]:
@@ -125,7 +126,8 @@ def _needed(rows: pd.DataFrame) -> str:
         has = f"exactly the same {metric} as with all, {intact}," if same else f"{metric} {intact} or better"
         none = f"{gone} any one of {len(rows)} {'ablated ' * bool(among)}heads, {task} has {has} on these examples"
         return f"{none}.{better}{verdicts}"
-    row, lost = worst.iloc[0], int((sure & (worse > 0)).sum())
+    row, losing = worst.iloc[0], rows[sure & (worse > 0)]
+    lost = len(losing)
     value, intact = compared_texts(row["value"], row["baseline"])
     change = f"{metric} {value} instead of {intact}, {_change_text(row)}"
     change += f"{deciding_text(row['ci_low'], row['ci_high'], row['p_holm'])}."
@@ -136,7 +138,11 @@ def _needed(rows: pd.DataFrame) -> str:
         return f"{none}; the largest loss is {gone} {head_name(row)}{tied(alike)}: {change}{better}{verdicts}"
     # Improvements, which are counted in a sentence of their own, may be significant, too.
     what = f"The loss {gone} {'each of ' * (lost > 1)}{counted(lost, 'head')}" if better else counted(lost, "head")
-    significance = f"{what} of {len(rows)} {'is' if lost == 1 or better else 'are'} significant."
+    significance = f"{what} of {len(rows)} {'is' if lost == 1 or better else 'are'} significant"
+    if row.name not in losing.index:  # the largest change may be a few large ones
+        names = [head_name(other) for other in losing.head(_NAMED).to_dict("records")]
+        significance += f": {', '.join([*names, *['…'] * (lost > _NAMED)])}"
+    significance += "."
     near = not_apart(rows, int(np.nanargmax(worse)), _CHANGE)
     most = f"{task} suffers most {gone}"
     if near and gone == "without":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,24 @@ def test_the_most_damage_is_said_of_a_head_that_intervals_tell_apart() -> None:
     # Of all heads, also that without a significant change.
     overlap = "(the intervals of 2 other heads overlap with its own)"
     assert text.endswith(f"is significantly better, among them encoder.1.0 {overlap}: 0.925.")
+
+
+@pytest.mark.parametrize(
+    ("p_values", "told"),
+    [
+        ((0.5, 0.01, 1, 1, 1, 1), "1 head of 6 is significant: encoder.0.1."),
+        ((0.5, 0.01, 0.01, 0.01, 0.01, 1), "4 heads of 6 are significant: encoder.0.1, encoder.0.2, encoder.1.0, …."),
+        ((0.01, 0.01, 1, 1, 1, 1), "2 heads of 6 are significant."),
+    ],
+)
+def test_heads_that_are_significant_are_named_where_the_largest_loss_is_not(
+    p_values: Sequence[float], told: str
+) -> None:
+    rows = ablation_tables(modes=("zero",))["ablation"].drop(columns="verdict").assign(p_holm=p_values)
+    delta = np.array([-0.2, -0.15, -0.1, -0.1, -0.1, 0.0])
+    (text,) = of("ablate", ablation=rows.assign(delta=delta, ci_low=delta - 0.1, ci_high=delta + 0.1))
+    assert "one of the heads that sst2 suffers most without is encoder.0.0" in text
+    assert told in text
 
 
 def test_strategies_that_do_equally_well_are_all_told() -> None:
