@@ -98,6 +98,8 @@ def find_sites(model: nn.Module) -> list[Site]:
     modules = [_AttentionModule(n, m, _stack_of(n, m)) for n, m in model.named_modules() if dispatches(m)]
     if not modules:
         raise _unsupported(model)
+    if any(_model_type(m.module) in _CAUSAL_TYPES for m in modules):  # one tower of two, or alone
+        _check_list(model, modules)
     stacks = ([m for m in modules if m.stack == stack] for stack in ("encoder", "decoder", "cross"))
     return [site for stack in stacks if stack for site in _number(model, stack)]
 
@@ -109,14 +111,8 @@ def is_decoder_only(model: nn.Module) -> bool:
 
 def _number(model: nn.Module, modules: list[_AttentionModule]) -> list[Site]:
     """The sites of the modules of one stack, with the numbers of their layers."""
-    places = [place_in_list(m.name) for m in modules]
-    lists = {prefix for prefix, _ in places}
-    if len(lists) > 1:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} has more than one {modules[0].stack} stack: {', '.join(sorted(lists))}.",
-            "Give headlens one tower at a time, such as model.text_model.",
-        )
-    indices = [index for _, index in places if index is not None]
+    _check_list(model, modules)
+    indices = [index for _, index in (place_in_list(m.name) for m in modules) if index is not None]
     # Hybrids have attention in some blocks only: the block's number is the layer, unless blocks nest (Swin).
     layers: Iterable[int] = indices if len(set(indices)) == len(modules) else range(len(modules))
     if (repeated := _repeated(modules)) is not None:
@@ -125,6 +121,21 @@ def _number(model: nn.Module, modules: list[_AttentionModule]) -> list[Site]:
         Site(m.stack, layer, _n_heads(m), m.name, repeated is not None, heads_left(m.module), groups_before(m.module))
         for layer, m in zip(layers, modules, strict=True)
     ]
+
+
+def _check_list(model: nn.Module, modules: list[_AttentionModule]) -> None:
+    """Refuses modules that are in more than one list of layers."""
+    lists = {place_in_list(m.name)[0] for m in modules}
+    if len(lists) > 1:
+        kind = "encoder" if any(m.stack == "encoder" for m in modules) else modules[0].stack
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has more than one {kind} stack: {', '.join(sorted(lists))}.",
+            "Give headlens one tower at a time, such as model.text_model.",
+        )
+
+
+def _model_type(module: nn.Module) -> str:
+    return str(getattr(getattr(module, "config", None), "model_type", ""))
 
 
 def _repeated(modules: list[_AttentionModule]) -> list[_AttentionModule] | None:
@@ -149,7 +160,7 @@ def _stack_of(name: str, module: nn.Module) -> Stack:
     said = None if getattr(config, "is_encoder_decoder", False) else getattr(config, "is_causal", None)
     if said is None:
         is_hidden = "decoder" in parts or getattr(module, "is_causal", False)
-        said = is_hidden or getattr(config, "model_type", "") in _CAUSAL_TYPES
+        said = is_hidden or _model_type(module) in _CAUSAL_TYPES
     return "decoder" if said else "encoder"
 
 

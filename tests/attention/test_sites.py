@@ -131,7 +131,8 @@ def test_two_towers_are_refused_and_each_alone_works() -> None:
     with pytest.raises(UnsupportedModelError, match="more than one encoder stack") as caught:
         find_sites(model)
     assert "text_model" in caught.value.advice
-    assert len(find_sites(model.text_model)) == 2
+    assert [site.stack for site in find_sites(model.text_model)] == ["decoder"] * 2, "its tokens see none after them"
+    assert [site.stack for site in find_sites(model.vision_model)] == ["encoder"] * 2
 
 
 class NoHeads(nn.Module):
