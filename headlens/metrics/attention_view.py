@@ -309,11 +309,15 @@ class CallView:
     def allowed(self) -> Tensor | None:
         """Real keys that queries may attend to under an edited mask, or in a window; (batch, 1 or heads, query, key).
 
-        None where all keys are seen, in a causal stack those so far, and between words, for which masks of tokens say
-        nothing.
+        None where all keys are seen, in a causal stack those so far. A word sees another one if one of its tokens sees
+        one of that one's.
         """
-        allowed = self._call.allowed if self.level == "token" else None
-        return None if allowed is None else allowed & self._keys.real[:, None, None]
+        if self._call.allowed is None:
+            return None
+        allowed = self._call.allowed & self._keys.real[:, None, None]
+        if self.level == "token":
+            return allowed
+        return word_weights(allowed.to(self.sums_dtype), self.query_words, self.key_words) > 0
 
     @cached_property
     def available(self) -> Tensor:

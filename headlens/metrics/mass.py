@@ -77,7 +77,10 @@ class Mass(Metric):
             scale="mean attention weight",
             null=True,
         ),
-        MetricColumn("punct_chance", "`to_punct` of a head that attends equally to all tokens that a query may see."),
+        MetricColumn(
+            "punct_chance",
+            "`to_punct` of a head that attends equally to all tokens that a query may see, between words to all words.",
+        ),
         MetricColumn(
             "mass_left",
             "Mean attention weight left for content: given neither to the first token, nor to a "

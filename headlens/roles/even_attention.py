@@ -12,8 +12,8 @@ from headlens.errors import counted
 from headlens.plots.head_grid import by_model_and_stack, float_column
 
 Marks = npt.NDArray[np.bool_]
-# From which normalised entropy on a head attends evenly: what it gives to a token differs from token to token as little
-# as in a model that was not trained.
+# From which share of the normalised entropy of uniform attention on a head attends evenly: what it gives to a token
+# differs from token to token as little as in a model that was not trained.
 EVEN = 0.99
 NEARLY_ALL, SOME = 0.9, 0.1  # of the heads of a stack
 EVEN_HEADS = "none (even)"  # instead of the name of the best head of an even stack
@@ -60,7 +60,8 @@ def even_sentence(heads: pd.DataFrame) -> str:
     all_heads = f"all {counted(even, 'head')}" if even > 1 else "the only head"
     who = all_heads if even == len(heads) else f"{even} of {counted(len(heads), 'head')}"
     spread = "spreads its" if len(heads) == 1 else "spread their"
-    start = f"{who} {spread} attention evenly (entropy ≥ {100 * EVEN:.0f} %)"
+    of_uniform = " of that of uniform attention" * bool((most_entropy(heads) < 1 - ROUNDING).any())
+    start = f"{who} {spread} attention evenly (entropy ≥ {100 * EVEN:.0f} %{of_uniform})"
     if not is_even(heads):
         of_them = int((even_heads(heads) & (heads["roles"].fillna("") != "")).sum())
         return f"{start}; {of_them or 'none'} of them {'has' if of_them <= 1 else 'have'} a role."
@@ -73,7 +74,12 @@ def even_sentence(heads: pd.DataFrame) -> str:
 
 def even_heads(heads: pd.DataFrame) -> Marks:
     """Which heads spread their attention evenly: rows of heads.csv."""
-    return float_column(heads, "entropy_norm") >= EVEN
+    return float_column(heads, "entropy_norm") >= EVEN * most_entropy(heads)
+
+
+def most_entropy(heads: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """The normalised entropy of uniform attention: below 1 between words, which differ in their tokens."""
+    return np.fmin(float_column(heads, "entropy_norm_null"), 1.0)
 
 
 def uniform_heads(heads: pd.DataFrame) -> Marks:
@@ -83,10 +89,7 @@ def uniform_heads(heads: pd.DataFrame) -> Marks:
     Shared counts of a head would be no whole numbers, as its exact tests need, and of weights in half precision, which
     tie often, they would be others than of the same weights in single precision.
     """
-    entropy = float_column(heads, "entropy_norm")
-    # Between words, which differ in their tokens, the null head has less than the largest entropy.
-    most = np.fmin(float_column(heads, "entropy_norm_null"), 1.0)
-    return entropy > most - ROUNDING
+    return float_column(heads, "entropy_norm") > most_entropy(heads) - ROUNDING
 
 
 def has_even(heads: pd.DataFrame) -> bool:

@@ -96,7 +96,16 @@ def measure_probes(
     passes |= _text_passes(loaded, probes, seed, unembedding, notes)
     if not causal:
         notes.append("Probes: tokens of this model also see those after them, which these roles do not count.")
-    frames = [_rows(name, passes) for name in dict.fromkeys(probes) if _COMPARISONS[name][0][0] in passes]
+    frames = []
+    for name in dict.fromkeys(probes):
+        if (kind := _COMPARISONS[name][0][0]) in passes:
+            frames.append(rows := _rows(name, passes))
+            heads = sum(site.n_heads for site in passes[kind])
+            if (blind := heads - len(rows)) > 0:
+                notes.append(
+                    f"Probes: in {blind} of {counted(heads, 'head')} what {name} asks for is never within the window "
+                    f"of the layer: {'it has no row' if blind == 1 else 'they have no rows'}."
+                )
     empty = pd.DataFrame(columns=PROBES.names[1:])
     return pd.concat(frames, ignore_index=True)[PROBES.names[1:]] if frames else empty, notes
 
@@ -275,7 +284,7 @@ _IN_TEXT = ("retrieval", "query-retrieval")  # probes whose prompts are English 
 
 
 def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> pd.DataFrame:
-    """The rows of a probe, corrected for all heads of the model."""
+    """The rows of a probe, corrected for all heads of the model that can see what it asks for."""
     from scipy import stats  # takes a third of a second
 
     (kind, number, control), (second_kind, second_number, second_control) = _COMPARISONS[name]
@@ -288,6 +297,9 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
             (second[second_number], second[second_control]),
         )
         for place, head in enumerate(site.heads):
+            chance = float(first[f"{number}_even"][:, place].mean())
+            if chance == 0:  # not within its window
+                continue
             (score, less), (second_score, second_less) = ((a[:, place], b[:, place]) for a, b in pairs)
             differences = (score - less, second_score - second_less)
             mean, low, high = mean_interval(score)
@@ -303,7 +315,7 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
                 "second_score": second_score.mean(),
                 "second_control": second_less.mean(),
                 "above": min(float(d.mean()) for d in differences),
-                "chance": float(first[f"{number}_even"][:, place].mean()),
+                "chance": chance,
                 "most": float(first[f"{number}_most"][:, place].mean()),
                 "weight": np.nan if name in _IN_TEXT else float(first.get(f"{number}_weight", values)[:, place].mean()),
                 "p_value": max(p_values),  # above both
@@ -316,6 +328,8 @@ def _rows(name: str, passes: Mapping[str, Mapping[Site, Mapping[str, Any]]]) -> 
                 row["first_four"] = float(first["first_four"][:, place].mean())
             rows.append(row)
             by_prompt.append(score)
+    if not rows:
+        return pd.DataFrame(columns=PROBES.names[1:])
     table = pd.DataFrame(rows)
     table["p_holm"] = holm(table["p_value"].to_numpy(float))
     table["holds"] = (table["p_holm"] < _LEVEL) & (table["above"] >= MARGIN)

@@ -124,8 +124,9 @@ class Role:
         corrected: see `test`.
         norm: column of the share of norms that a role of weights should have, too.
         rests: whether a head with this role rests, and may do something else with the weight that is left.
-        even: from where on the share is that of a head which spreads its attention evenly, and says nothing else; of
-            the other roles a head has to be above the null head, see `headlens.metrics.metric.Metric.null`.
+        even: from which share of uniform attention's on it is that of a head which spreads its attention evenly, and
+            says nothing else; of the other roles a head has to be above the null head, see
+            `headlens.metrics.metric.Metric.null`.
     """
 
     name: str
@@ -347,7 +348,7 @@ def _own_candidates(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[
         null, low = row.get(f"{column}_null", math.nan), row.get(f"{column}_ci_low", value)
         # Nothing spreads its attention more than uniform attention does.
         spreads = math.isfinite(role.even)
-        held = passed and (value < role.even if spreads else above_null(low, null))
+        held = passed and (value < role.even * min(1.0, null) if spreads else above_null(low, null))
         # Mentions of a sentence are not independent, which the interval knows; of all heads some are above the margin
         # by chance, which the correction does.
         held = held and not (role.baselines and low <= baseline) and not row.get(role.corrected, 0.0) >= LEVEL

@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from metrics.test_against_naive import trees
+from metrics.test_against_naive import Examples, trees
 from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Observer
 from headlens.attention.kernels import blocked_softmax
 from headlens.attention.session import AttentionSession
+from headlens.corpora.sentence import Example
+from headlens.corpora.text import plain_sentence
+from headlens.metrics.attention_view import Level
 from headlens.models.loading import LoadedModel
 from headlens.roles.head_roles import classify_heads
 from headlens.roles.role_options import ClassifyOptions
 
+LEVELS: tuple[Level, Level] = ("token", "word")
 # Layers that look at a few tokens, and in most of these models others that look at all.
 LOCAL: dict[str, zoo.Entry] = {
     **{name: zoo.ZOO[name] for name in ("modernbert", "mistral", "gemma2", "gpt-oss")},
@@ -68,6 +72,20 @@ def test_even_heads_have_what_uniform_attention_has(
     levels = {kind: own.item() for kind, own in by_kind.unique().items()}  # one for all heads of a kind
     widest = levels.pop("full_attention", 0)
     assert all(level > 1.5 * widest for level in levels.values())
+
+
+@pytest.mark.parametrize("name", ["modernbert", "mistral"])
+def test_words_are_counted_that_a_word_sees(name: str, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Of words of one token each the numbers between words are those between tokens."""
+    size = {"vocab_size": len(wordpiece_tokenizer), "max_position_embeddings": 200}
+    loaded = LoadedModel(name, without_queries(LOCAL[name].build(**size)), wordpiece_tokenizer, None)
+    whole = sorted(word for word in wordpiece_tokenizer.get_vocab() if word.isascii() and word.isalpha())
+    texts = (" ".join(whole[:10]), " ".join(whole[20:26]))
+    corpus = Examples(tuple(Example(plain_sentence(text, "")) for text in texts))
+    found = [classify_heads(loaded, corpus, ClassifyOptions((), level=level)).tables["heads"].rows for level in LEVELS]
+    for column in ("entropy_norm", "entropy_norm_null", "confidence_all", "confidence_all_null", "punct_chance"):
+        np.testing.assert_allclose(found[1][column], found[0][column], rtol=1e-5, err_msg=column)
+    np.testing.assert_allclose(found[1]["entropy_norm"], 1, rtol=1e-5)
 
 
 def kinds_of(model: PreTrainedModel) -> list[str]:

@@ -59,6 +59,17 @@ def test_an_even_head_is_not_broad_and_one_of_equal_weights_holds_no_role() -> N
     assert roles(entropy_norm=1.0, to_first=0.6) == ""
 
 
+def test_between_words_a_head_is_even_by_what_uniform_attention_has() -> None:
+    assert roles(entropy_norm=0.95, entropy_norm_null=0.95) == ""
+    assert roles(entropy_norm=0.945, entropy_norm_null=0.95) == ""
+    assert roles(entropy_norm=0.93, entropy_norm_null=0.95) == "broad"
+    rows = heads_of([0.945] * 40).assign(entropy_norm_null=0.95)
+    assert is_even(rows)
+    assert even_sentence(rows).startswith(
+        "all 40 heads spread their attention evenly (entropy ≥ 99 % of that of uniform attention): what they"
+    )
+
+
 def test_heads_that_attend_uniformly_are_named() -> None:
     """Between words uniform attention has less than the largest entropy, and so has a head that is the same."""
     heads = table(3).rows.assign(entropy_norm=[0.97, 0.99, 0.5], entropy_norm_null=0.97, rare_top1=0.9)

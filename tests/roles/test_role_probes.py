@@ -108,6 +108,16 @@ def eager(model: PreTrainedModel, prompts: ProbePrompts) -> np.ndarray:
     return (stacked / stacked.sum(-1, keepdim=True)).numpy()
 
 
+@pytest.mark.parametrize(("name", "blind"), [("mistral", 12), ("gpt-oss", 8), ("llama", 0)])
+def test_heads_whose_window_never_holds_what_is_asked_for_have_no_rows(name: str, blind: int) -> None:
+    loaded = LoadedModel(name, zoo.ZOO[name].build(vocab_size=90), words(90), None)
+    rows, notes = measure_probes(loaded, ("previous", "induction"), prompts=2)
+    assert (rows["probe"] == "previous").sum() == 12
+    assert (rows["probe"] == "induction").sum() == 12 - blind
+    told = [f"Probes: in {blind} of 12 heads what induction asks for is never within the window of the layer: they "]
+    assert [note.startswith(told[0]) for note in notes] == [True] * bool(blind)
+
+
 def in_sight(length: int, causal: bool, window: int | None) -> list[list[int]]:
     """The keys that every query sees."""
     return [

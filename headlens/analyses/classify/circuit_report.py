@@ -180,7 +180,11 @@ def _copying_text(copying: int, below: int, heads: int, best: pd.Series[Any]) ->
     against = f", {below} against it (below -{random})" * bool(below)
     meaning = f": on the whole, they write in the direction of what they read{against}."
     if stats.binom.sf(copying - 1, heads, _PASS) >= LEVEL:
-        meaning = ", which is no more than chance gives."
+        meaning = ", which is no more than chance gives"
+        if stats.binom.sf(below - 1, heads, _PASS) < LEVEL:
+            have, write = ("has", "writes") if below == 1 else ("have", "write")
+            meaning += f"; {below} {have} one below -{random}, which is more, and {write} against what is read"
+        meaning += "."
     verb = "has a score of copying" if copying == 1 else "have scores of copying"
     text = f"{copying or 'none'} of {heads} heads {verb} {above}{meaning}"
     return (

@@ -18,7 +18,7 @@ from headlens.pages.formatting import percent_texts
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import NONE, families
 from headlens.relevance_propagation.overviews import relevance_findings
-from headlens.roles.even_attention import EVEN, NEARLY_ALL, even_sentence, has_even, is_even
+from headlens.roles.even_attention import NEARLY_ALL, even_heads, even_sentence, has_even, is_even, most_entropy
 from headlens.roles.role_options import Thresholds
 from headlens.roles.role_rules import ROLES
 from headlens.roles.syntax_verdicts import is_syntactic
@@ -156,14 +156,14 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     known = rows[rows["name"].isin(list(others))]
     # Heads that spread it more evenly still do not hold the role.
     holds = np.array(["broad" in str(roles).split("; ") for roles in rows["roles"]])
-    broad = rows[holds | (float_column(rows, "entropy_norm") >= EVEN)]
+    broad = rows[holds | even_heads(rows)]
     if len(broad) > 1 and len(broad) >= NEARLY_ALL * len(rows):
         known = known[known["name"] != "broad"]
-        spread = float_column(broad, "entropy_norm")
-        least, most, uniform = percent_texts(float(spread.min()), float(spread.max()), 1.0)
+        spread, even = float_column(broad, "entropy_norm"), most_entropy(broad)
+        least, most, *levels = percent_texts(*(float(end) for n in (spread, even) for end in (n.min(), n.max())))
         yield (
             f"{len(broad)} of {counted(len(rows), 'head')} spread their attention nearly evenly ({least} to {most} of "
-            f"the maximum entropy; uniform attention: {uniform})."
+            f"the maximum entropy; uniform attention: {' to '.join(dict.fromkeys(levels))})."
         )
     if known.empty:
         return
@@ -176,7 +176,7 @@ def _best_of_others(part: StackRows) -> Iterator[str]:
     baselines = {name: words for name, words in baselines.items() if name in best}
     null = float(best.get(f"{role.columns[0]}_null", np.nan))
     # What is no more than even is not to look as if it were.
-    beside = (role.even, *(float(best[name]) for name in baselines))
+    beside = (role.even * min(1.0, null), *(float(best[name]) for name in baselines))
     share, uniform, _, *others_text = percent_texts(float(best[role.columns[0]]), null, *beside)
     compared = "".join(f", {words} {text}" for words, text in zip(baselines.values(), others_text, strict=True))
     if np.isfinite(null):

@@ -80,13 +80,27 @@ def test_sentences_name_the_head_that_copies_most_and_the_pair_that_composes_mos
     assert circuit_sentences({}) == []
 
 
-@pytest.mark.parametrize(("scores", "count"), [((0.103, 0.0, 0.05, 0.03), "1 of 4"), ((0.05, -0.2), "none of 2")])
+@pytest.mark.parametrize(("scores", "count"), [((0.103, 0.0, 0.05, 0.03), "1 of 4"), ((0.05, -0.2, 0, 0), "none of 4")])
 def test_as_many_heads_as_by_chance_copy_nothing(scores: tuple[float, ...], count: str) -> None:
     (told,) = circuit_sentences({"circuits": circuits(scores=scores)})
     assert told.startswith(f"m: {count} heads ha")
     assert "which is no more than chance gives. The largest score is that of decoder.0.0" in told
     assert "they write" not in told
     assert ("above 0.1000" in told) == (scores[0] == 0.103), "scores that look alike have more digits"
+
+
+@pytest.mark.parametrize(
+    ("scores", "against"),
+    [
+        ((0.05, -0.2, -0.3, 0), "; 2 have one below -0.10, which is more, and write against what is read."),
+        ((0.05, -0.2), "; 1 has one below -0.10, which is more, and writes against what is read."),
+    ],
+)
+def test_heads_that_write_against_what_they_read_are_told_where_none_copies(
+    scores: tuple[float, ...], against: str
+) -> None:
+    (told,) = circuit_sentences({"circuits": circuits(scores=scores)})
+    assert f"which is no more than chance gives{against} The largest score" in told
 
 
 def test_tables_have_the_highest_first_model_by_model() -> None:
