@@ -160,5 +160,5 @@ def test_what_the_command_line_asks_for_does_not_grow() -> None:
     """So many names, and so many pairs of a command and an option, were enough."""
     group: Any = command_line()
     own = [p.opts[0] for command in group.commands.values() for p in command.params if p.opts[0].startswith("-")]
-    assert len({*own, *(p.opts[0] for p in group.params)}) <= 107
-    assert len(own) <= 342
+    assert len({*own, *(p.opts[0] for p in group.params)}) <= 101
+    assert len(own) <= 328
