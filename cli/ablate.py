@@ -51,7 +51,8 @@ def ablate(run: Any, request: Any, screen: Screen) -> str | None:
     screen.table(f"All heads, {counted(data['examples'], 'example')} of {data['name']}", intact)
     if by_step := worth_by_step(tables["ablation"], run.models):
         counts = [{"step": row["step"]} | {v: _known(row[v], ".0f") for v in VERDICTS} for row in by_step]
-        screen.table("Heads by their verdicts, over the training", counts)
+        if any(row[v] for row in counts for v in VERDICTS):
+            screen.table("Heads by their verdicts, over the training", counts)
         # Of checkpoints the last is shown in full.
         tables = {n: t[t["model"] == by_step[-1]["model"]] for n, t in tables.items() if n != "smoothness"}
     for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):

@@ -55,7 +55,7 @@ _LEARNED_LOOKS = {
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
 # inches
-_TOP, _SLOT, _PANEL, _WORDS, _LEGEND, _LINE = 0.35, 3.1, 2.4, 0.6, 1.5, 0.16
+_TOP, _SLOT, _PANEL, _WORDS, _LEGEND, _LINE, _MARKS = 0.35, 3.1, 2.4, 0.6, 1.6, 0.16, 0.4
 _ACROSS, _SIDE, _ROW, _NAMES = 4, 1.35, 0.15, 0.55
 
 
@@ -94,8 +94,13 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     if (answer_shares(others) >= NEARLY_ALL).any():
         legend.append(_handle(color=style.INK, marker="s", markerfacecolor="none", label=SAME_ANSWER))
     across = 1 if style.in_column() else min(2, len(blocks))
+    room = style.page_width() / 2 if style.in_column() else _LEGEND
+    for handle in legend:  # what is longer than its column is broken
+        handle.set_label(style.fold(str(handle.get_label()), room - _MARKS, style.TICK_SIZE))
     # the legend stands on the right, in a column below
-    side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
+    half = -(-len(legend) // 2)
+    lines = max(sum(str(h.get_label()).count("\n") + 1 for h in part) for part in (legend[:half], legend[half:]))
+    side, foot = (0.0, 0.1 + _LINE * lines) if style.in_column() else (_LEGEND, 0.0)
     width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
     title = titled("Quality by sparsity: degrees of attention", shown, full, with_chance=True)
     inside = (width - side) / across
@@ -110,7 +115,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         for kind, (colour, _, above) in _LEARNED_LOOKS.items():
             _line(axes, rows[of_kind(rows["pattern"], kind)], colour, above)
         _points(axes, rows[rows["pattern"].isin(names)], styles)
-        axes.margins(x=0.12)
+        axes.margins(x=0.2)
         draw_rims(axes)
         draw_same_answers(axes, 100 * float_column(rows, "sparsity_texts"), rows)
     figure.legend(

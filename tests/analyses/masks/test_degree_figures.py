@@ -14,6 +14,7 @@ from scipy import stats
 from headlens.analyses.masks.degree_figures import learned_degrees, learned_spans, quality_by_degrees
 from headlens.analyses.masks.degree_tables import degree_effects, effects_markdown, unsettled_spans
 from headlens.pages.formatting import value_text
+from headlens.plots import style
 from headlens.tables.mask_tables import EFFECTS
 
 
@@ -279,3 +280,19 @@ def test_the_title_of_degrees_gives_the_chance_level() -> None:
     figure = quality_by_degrees(masks().assign(chance=0.509))
     assert figure is not None
     assert "; chance level 0.509)" in figure.texts[0].get_text().replace("\n", " ")
+
+
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_long_names_of_patterns_stand_beside_the_points(width: str) -> None:
+    names = ("block-sparse:size=4,window=1,tokens=1,keys=0", "longformer:window=1,tokens=1")
+    others = [row(name, seed, "all", (None, None, None)) for name in names for seed in range(2)]
+    with style.drawn_for(width):
+        figure = quality_by_degrees(pd.concat([masks(), pd.DataFrame(others)]))
+    assert figure is not None
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
+    assert figure.bbox.x0 - 1 <= box.x0
+    assert box.x1 <= figure.bbox.x1 + 1
+    assert figure.bbox.y0 - 1 <= box.y0
