@@ -118,7 +118,8 @@ SPANS = TableSchema(
         number("reach", "Largest distance at which a key still has weight.", _TOKENS),
         number(
             "change",
-            "How much the span changed over the last third of the updates; of few updates, since the start.",
+            "How much the span changed since the last update that was logged before the last third of them; of few "
+            "updates, since the start.",
             _TOKENS,
             optional=True,
         ),

@@ -137,7 +137,7 @@ def unsettled(degrees: pd.DataFrame) -> float:
 
 
 def unsettled_spans(spans: pd.DataFrame) -> float:
-    """The share of spans that still changed by more than half a token over the last third of the updates.
+    """The share of spans that changed by more than half a token since before the last third of updates.
 
     Args:
         spans: rows of `spans.csv`, or of one training; of older versions, which did not measure it, none.

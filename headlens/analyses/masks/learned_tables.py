@@ -42,10 +42,10 @@ def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
 
 
 def span_rows(mask: LearnedAttentionMask, log: pd.DataFrame) -> list[dict[str, Any]]:
-    """The span z of every head, in tokens, its reach, and how much it changed over the last third of the updates.
+    """The span z of every head, in tokens, its reach, and how much it changed since before the last third of updates.
 
-    The reach is the largest distance at which a key still has weight. Where no update was logged before that third, as
-    of few updates, the change is that since the start.
+    The reach is the largest distance at which a key still has weight. The change is that since the last update that was
+    logged before that third; where none was, as of few updates, since the start.
 
     Args:
         mask: as it was learned.

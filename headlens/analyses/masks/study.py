@@ -396,9 +396,9 @@ def _settling(outcome: CaseOutcome) -> Iterator[str]:
     if outcome.spans and (share := unsettled_spans(pd.DataFrame(outcome.spans))) > UNSETTLED:
         mean = pd.DataFrame(outcome.spans)[["span", "change"]].mean()
         yield (
-            f"{share:.0%} of the spans have not settled: over the last third of the updates (of few updates: since "
-            f"the start) their mean went from {mean['span'] - mean['change']:.1f} to {mean['span']:.1f} tokens. More "
-            "updates may change them further."
+            f"{share:.0%} of the spans have not settled: since the last update that was logged before the last third "
+            f"of them (of few updates: since the start) their mean went from {mean['span'] - mean['change']:.1f} to "
+            f"{mean['span']:.1f} tokens. More updates may change them further."
         )
 
 
