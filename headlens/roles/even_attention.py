@@ -89,7 +89,8 @@ def uniform_heads(heads: pd.DataFrame) -> Marks:
     Shared counts of a head would be no whole numbers, as its exact tests need, and of weights in half precision, which
     tie often, they would be others than of the same weights in single precision.
     """
-    return float_column(heads, "entropy_norm") > most_entropy(heads) - ROUNDING
+    # Between words others may have more.
+    return np.abs(float_column(heads, "entropy_norm") - most_entropy(heads)) < ROUNDING
 
 
 def has_even(heads: pd.DataFrame) -> bool:
