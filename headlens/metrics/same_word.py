@@ -36,8 +36,8 @@ class SameWord(MeanMetric):
     columns = (
         MetricColumn(
             "repeated_words",
-            "Number of words that occur more than once in their text, in upper or lower case; in a causal decoder of "
-            "those that occurred before.",
+            "Number of words, without punctuation, that occur more than once in their text, in upper or lower case; in "
+            "a causal decoder of those that occurred before.",
             unit="words",
         ),
         MetricColumn(

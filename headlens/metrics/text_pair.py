@@ -46,7 +46,9 @@ class TextPair(MeanMetric):
         ),
         MetricColumn("first_to_second", "`to_pair`, only from the first text to the second.", interval=True, null=True),
         MetricColumn("second_to_first", "`to_pair`, only from the second text to the first.", interval=True, null=True),
-        MetricColumn("equal_tokens", "Number of tokens that also occur in the other text.", unit="tokens"),
+        MetricColumn(
+            "equal_tokens", "Number of tokens, without punctuation, that also occur in the other text.", unit="tokens"
+        ),
         MetricColumn(
             "to_equal",
             "How often a token that also occurs in the other text attends most, within that text, to an identical "
