@@ -27,6 +27,7 @@ MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statis
 TRAINING, TASK, HEADS, PRUNING, MASK = "Training", "Task", "Heads", "Pruning", "Attention mask"
 
 Level = Literal["token", "word"]
+BETWEEN_WORDS = ", between words"  # stands in titles behind a corpus at the level of words
 PenaltyKind = Literal["mean", "sum"]  # what λ multiplies: a mean or a sum
 StackName = Literal["encoder", "decoder", "cross"]
 BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from headlens.options import BETWEEN_WORDS
 from headlens.plots.axis_labels import drawable_text, font_family, token_label
 
 if TYPE_CHECKING:
@@ -93,6 +94,11 @@ def named_after(corpus: str, figures: Iterator[T], mask: str = "") -> Iterator[T
         if drawn is None:
             return
         yield drawn
+
+
+def between_tokens() -> AbstractContextManager[None]:
+    """Leaves out of titles that attention is between words, of figures of what never is."""
+    return _within(_CORPUS, _CORPUS.get().removesuffix(BETWEEN_WORDS))
 
 
 def of_no_corpus() -> AbstractContextManager[None]:

@@ -45,7 +45,8 @@ _SHORTEST_WINDOW = 16  # tokens, special ones included
 
 _BETWEEN_WORDS = (
     "Measured between words (--data-args level=word): weights to a word are summed over its tokens, those from it "
-    "averaged, and what sentences, tables and figures call a token is a word."
+    "averaged, and what sentences, tables and figures call a token is a word. Norms, similarity of heads and measures "
+    "of pairs of texts are of tokens always."
 )
 # Sentences are drawn in so many groups, each of random ones: sums are kept for every group, not for every sentence.
 GROUPS = 25

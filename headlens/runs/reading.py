@@ -11,6 +11,7 @@ import pandas as pd
 
 from headlens.errors import InputError, counted, read_errors, reason_of
 from headlens.files import read_csv
+from headlens.options import BETWEEN_WORDS
 from headlens.runs.folder import FIGURES
 from headlens.runs.run_record import RUN_FILE, read_record
 from headlens.tables.every_table import word_columns
@@ -169,7 +170,7 @@ def titled_corpus(corpus: str, other: str | None, level: str) -> str:
     Behind it stands whether attention is `between words`, which the words of titles call tokens.
     """
     of_other = "" if other is None else f", fixed offsets of {Path(other).stem}"
-    return f"{corpus}{of_other}{', between words' * (level == 'word')}"
+    return f"{corpus}{of_other}{BETWEEN_WORDS * (level == 'word')}"
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

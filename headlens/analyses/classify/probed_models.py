@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from headlens.corpora.sentence import Corpus
+from headlens.findings.result_notes import notes_of_models
 from headlens.models.loading import LoadedModel
 from headlens.options import CIRCUITS_PROBE
 from headlens.roles.role_probes import check_probes, held_heads, measure_probes
@@ -29,14 +30,13 @@ class ProbedModels:
         probes: names of the probes; none for nothing at all.
         seed: of the prompts.
         corpus: the texts of the run, of which probes of weights count the tokens.
-        notes: what to know about the numbers.
     """
 
     run: Run
     probes: Sequence[str]
     seed: int
     corpus: Corpus
-    notes: list[str] = field(default_factory=list)
+    _notes: dict[str, list[str]] = field(default_factory=dict)
     _by_model: dict[str, pd.DataFrame] = field(default_factory=dict)
     _circuits: list[dict[str, pd.DataFrame]] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class ProbedModels:
             with self.run.reporter.status(f"probing the heads of {loaded.short_name}"):
                 rows, notes = measure_probes(loaded, self._on_prompts, seed=self.seed)
             self._by_model[label] = rows.assign(model=label)[list(PROBES.names)]
-            self._note(notes)
+            self._notes.setdefault(label, []).extend(notes)
 
     def measure_weights(self, loaded: LoadedModel, label: str) -> None:
         """Measures the weights of a model, whatever mask it reads under; label and errors as in `measure`."""
@@ -68,10 +68,12 @@ class ProbedModels:
             with self.run.reporter.status(f"multiplying the weights of the heads of {loaded.short_name}"):
                 frames, notes = measure_circuits(loaded, self.corpus, seed=self.seed)
             self._circuits.append({s.name: frames[s.name].assign(model=label)[list(s.names)] for s in CIRCUITS})
-            self._note(notes)
+            self._notes.setdefault(label, []).extend(notes)
 
-    def _note(self, notes: Sequence[str]) -> None:
-        self.notes = list(dict.fromkeys([*self.notes, *notes]))
+    @property
+    def notes(self) -> list[str]:
+        """What to know about the numbers; of several models with their names, where it is not known of all."""
+        return notes_of_models(self._notes, once=True)
 
     @property
     def tables(self) -> dict[str, pd.DataFrame]:

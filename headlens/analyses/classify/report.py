@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -37,7 +38,7 @@ from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWor
 from headlens.pages.page_tables import PageTable
 from headlens.plots.head_grid import float_column, rows_of_models
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
-from headlens.plots.style import named_after
+from headlens.plots.style import between_tokens, named_after
 from headlens.relevance_propagation.figures import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.relevance_propagation.figures import RELEVANCE_SOURCES, relevance_figures
 from headlens.relevance_propagation.overviews import largest_heads_table, layer_words, relevance_series, top_heads
@@ -49,6 +50,7 @@ from headlens.tables.every_table import TABLES
 
 _RELATIONS = 6  # lines of a card
 _KEYS = ["model", "stack", "layer", "head"]
+_OF_TOKENS = {"pair", "norms"}  # metrics that are of tokens whatever the level
 
 
 def classification_facts(run: RecordedRun) -> HeadFacts:
@@ -161,6 +163,15 @@ def classify_figures(
     yield from _of_models(tables, min_instances, declarations, maps)
 
 
+def _of_metrics(declarations: Sequence[MetricDeclaration], heads: pd.DataFrame) -> Figures:
+    """A figure of every metric that has one."""
+    for metric in declarations:
+        if metric.title:
+            with between_tokens() if metric.name in _OF_TOKENS else nullcontext():
+                figure = metric.figure(heads)
+            yield metric.name, figure
+
+
 def _of_models(
     tables: Mapping[str, pd.DataFrame],
     min_instances: int,
@@ -172,8 +183,7 @@ def _of_models(
     even = even_stacks(heads)
     if len(heads):
         yield "functions", function_map(heads)
-        drawn = [metric for metric in declarations or registered_declarations() if metric.title]
-        yield from ((metric.name, metric.figure(heads)) for metric in drawn)
+        yield from _of_metrics(declarations or registered_declarations(), heads)
         yield "positions", position_figure.positional_map(heads)
         yield from rare_word_figures(heads, maps)
     if "positions" in tables:
@@ -189,7 +199,9 @@ def _of_models(
         for number, rows in enumerate(models, 1):
             yield "syntax" if len(models) == 1 else f"syntax_{number}", syntax_figure.syntactic_map(rows, even)
     if len(heads) and "similarity" in tables:
-        yield "similarity", similarity_figure.similarity_map(tables["similarity"], heads)
+        with between_tokens():
+            figure = similarity_figure.similarity_map(tables["similarity"], heads)
+        yield "similarity", figure
     if len(heads) and "relevance" in tables:
         yield "relevance_roles", relevance_roles(heads, tables["relevance"])
         yield "confidence_relevance", confidence_against_relevance(heads, tables["relevance"])

@@ -36,9 +36,10 @@ from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.pages.page_tables import Cell
+from headlens.plots.style import named_after
 from headlens.roles.head_roles import head_columns
 from headlens.roles.role_options import ClassifyOptions
-from headlens.runs.reading import RecordedRun, read_recorded
+from headlens.runs.reading import RecordedRun, read_recorded, titled_corpus
 from headlens.shared_options import OutputOptions
 
 
@@ -272,3 +273,16 @@ def test_a_card_tells_the_offset_of_any_column_that_declares_one() -> None:
     facts = head_facts(RecordedRun(Path("folder"), "run", record, {"heads": heads}))
     (series,) = (own for own in facts.series if own.key == "aside")
     assert series.rows[series.lead].tolist()[:3] == ["−2", "", "+1"]
+
+
+def test_figures_of_tokens_are_not_said_to_be_between_words() -> None:
+    """Titles say it of a corpus at the level of words; pairs of texts and similarity are of tokens always."""
+    corpus = titled_corpus("demo", None, "word")
+    assert (corpus, titled_corpus("demo", None, "token")) == ("demo, between words", "demo")
+    keys = {"model": "m", "stack": "encoder", "layer": [0, 0], "head": [0, 1]}
+    heads = pd.DataFrame({**keys, "confidence": [0.1, 0.4], "to_pair": [0.2, 0.3], "pair_tokens": 50})
+    drawn = dict(named_after(corpus, classify_figures({"heads": heads})))
+    titles = {name: "".join(figure.get_suptitle().split()) for name, figure in drawn.items() if figure is not None}
+    assert "betweenwords" in titles["confidence"]
+    assert "pair" in titles
+    assert "betweenwords" not in titles["pair"]
