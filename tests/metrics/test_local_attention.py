@@ -82,7 +82,9 @@ def test_words_are_counted_that_a_word_sees(name: str, wordpiece_tokenizer: PreT
     whole = sorted(word for word in wordpiece_tokenizer.get_vocab() if word.isascii() and word.isalpha())
     texts = (" ".join(whole[:10]), " ".join(whole[20:26]))
     corpus = Examples(tuple(Example(plain_sentence(text, "")) for text in texts))
-    found = [classify_heads(loaded, corpus, ClassifyOptions((), level=level)).tables["heads"].rows for level in LEVELS]
+    results = [classify_heads(loaded, corpus, ClassifyOptions((), level=level)) for level in LEVELS]
+    assert [any(n.startswith("Measured between words") for n in result.notes) for result in results] == [False, True]
+    found = [result.tables["heads"].rows for result in results]
     for column in ("entropy_norm", "entropy_norm_null", "confidence_all", "confidence_all_null", "punct_chance"):
         np.testing.assert_allclose(found[1][column], found[0][column], rtol=1e-5, err_msg=column)
     np.testing.assert_allclose(found[1]["entropy_norm"], 1, rtol=1e-5)

@@ -50,7 +50,7 @@ from headlens.tables.every_table import TABLES
 
 _RELATIONS = 6  # lines of a card
 _KEYS = ["model", "stack", "layer", "head"]
-_OF_TOKENS = {"pair", "norms"}  # metrics that are of tokens whatever the level
+_OF_TOKENS = {"pair"}  # metrics with a figure that are of tokens whatever the level
 
 
 def classification_facts(run: RecordedRun) -> HeadFacts:
