@@ -252,7 +252,7 @@ def foremost(rows: pd.DataFrame, size: str) -> dict[Any, Any]:
     return row.to_dict() | {"alike": int(alike), "as_large": int((order[size] == row[size]).sum())}
 
 
-def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: str, least: str) -> str:
+def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: str, least: str, only: str = "") -> str:
     """How many comparisons lose significantly, and which of those with one verdict is told, before `taken_away_text`.
 
     Args:
@@ -261,6 +261,7 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
         of: what these are of, such as `masks`.
         most: what the one is called of which most is taken away, such as `sparsest`.
         least: the same of the one of which least is.
+        only: what they are among which it is told, such as `not random`; empty for all.
     """
     if len(rows) < 2:
         return ""
@@ -281,8 +282,9 @@ def chosen_text(row: Mapping[Any, Any], rows: pd.DataFrame, of: str, *, most: st
     # Those that lose less than the margin are in two groups if some of them lose significantly.
     these = f"all {alike} below the margin" if both and row["verdict"] == NOT_NEEDED else "these"
     told, equal = least if row["verdict"] == NEEDED else most, row["as_large"]
-    if equal > row["alike"]:
-        told = f"{'better' if equal == 2 else 'best'} of the {equal} {told.replace(' that is ', ' that are ')}"
+    several = equal > row["alike"]
+    told = f"{'better' if equal == 2 else 'best'} of the {equal} {told}" if several else told
+    told += f" that {'are' if several else 'is'} {only}" * bool(only)
     which = f"; of {these}, the {told}: " if alike > 1 else ": "
     less = f" ({both} of them less than the margin)" * bool(both)
     return f"{number} {of} {'lose' if lost > 1 else 'loses'} significantly{less}{others}{which}"

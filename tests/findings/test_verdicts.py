@@ -191,6 +191,9 @@ def test_how_many_lose_is_told_with_the_one_that_is_chosen() -> None:
     assert told(rows[1:3]) == "none of 2 masks loses significantly, 2 are not decided; of these, the sparsest: "
     assert told(rows.iloc[[0, 0]]) == "both masks lose significantly; of these, the densest: "
     worse = rows.iloc[[0, 0]].assign(value=[0.7, 0.6])
+    looks = {"most": "sparsest", "least": "densest", "only": "not random"}
+    both = "both masks lose significantly; of these, the better of the 2 densest that are not random: "
+    assert chosen_text(foremost(worse, "share"), worse, "masks", **looks) == both
     assert told(worse) == "both masks lose significantly; of these, the better of the 2 densest: "
     assert told(rows.iloc[[0, 0, 0]].assign(value=[0.7, 0.6, 0.7])).endswith("the best of the 3 densest: ")
     assert told(rows[:1]) == ""

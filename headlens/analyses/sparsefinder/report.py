@@ -188,8 +188,8 @@ def task_sentences(metrics: pd.DataFrame) -> list[str]:
         row = foremost(chosen, "task_sparsity")
         pairs = f"{row['task_sparsity']:.1%} of the pairs left out ({_graph(row)}){tied(row['alike'], 'graphs')}"
         drawn_at_random = (known["method"] == "random") & (known["verdict"] == row["verdict"])
-        but = " that is not random" * bool(drawn_at_random.any())
-        text = chosen_text(row, known, "graphs", most=f"sparsest{but}", least=f"densest{but}")
+        only = "not random" * bool(drawn_at_random.any())
+        text = chosen_text(row, known, "graphs", most="sparsest", least="densest", only=only)
         sentences.append(f"{model}: {text}{taken_away_text(row, pairs, len(known), 'graphs')}")
     return sentences
 
