@@ -33,6 +33,8 @@ StackName = Literal["encoder", "decoder", "cross"]
 BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "flores200", "intl", "char", "none"]
 PROBE_NAMES = ("previous", "duplicate", "induction", "sink", "retrieval", "query-retrieval")  # of classify
 CIRCUITS_PROBE = "circuits"  # what weights do, without prompts
+# Fewer replicates say too little about the tails that intervals end in.
+FEWEST_REPLICATES = 100
 DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"

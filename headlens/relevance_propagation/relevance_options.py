@@ -7,14 +7,13 @@ from typing import Literal, get_args
 
 from headlens.corpora.corpus_options import LongSentences
 from headlens.errors import OptionError
-from headlens.options import RELEVANCE, Checked, option
+from headlens.options import FEWEST_REPLICATES, RELEVANCE, Checked, option
 from headlens.shared_options import (
     BATCH_TOKENS,
     BATCH_TOKENS_SHOWN,
     LONG_SENTENCES,
     SEED,
 )
-from headlens.statistics.bootstrap import FEWEST_REPLICATES
 
 Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor", "logit-attribution"]
 RULES: tuple[Rule, ...] = get_args(Rule)

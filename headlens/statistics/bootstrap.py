@@ -16,8 +16,6 @@ Floats = npt.NDArray[np.float64]
 _CELLS = 2_000_000  # of a block of weights: 16 MB
 # Fewer independent examples, or clusters of them, tell too little about how much others would differ.
 FEWEST = 10
-# Fewer replicates say too little about the tails that intervals end in.
-FEWEST_REPLICATES = 100
 
 
 @dataclass(frozen=True)

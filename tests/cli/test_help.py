@@ -89,7 +89,11 @@ def test_every_option_has_a_help_line_and_a_group(name: str, command: Any) -> No
 
 
 def test_the_command_line_imports_nothing_heavy() -> None:
-    code = f"import sys, headlens_cli.app\nprint([m for m in {HEAVY} if m in sys.modules])"
+    code = (
+        "import sys, headlens_cli.app\nfrom headlens.analyses.commands import commands\n"
+        "assert all(command.options for command in commands().values())\n"  # also those of every command
+        f"print([m for m in {HEAVY} if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -12,10 +12,9 @@ from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.models.names import in_training_order, steps_of_one_training
 from headlens.option_values import names, share, whole_numbers
-from headlens.options import DEMO, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
+from headlens.options import DEMO, FEWEST_REPLICATES, HEADS, PRUNING, STATISTICS, TASK, Checked, CommandOptions, option
 from headlens.replay.modes import WITH_PAIRS, Mode, ReplacementMode
 from headlens.shared_options import BATCH_TOKENS, FIGURES, MARGIN, ONE_OR_TWO_OR_STEPS, PREDICTED, SEED, OutputOptions
-from headlens.statistics.bootstrap import FEWEST_REPLICATES
 from headlens.tasks.task_options import TaskData
 
 STRATEGIES = tuple(STRATEGY_ENTRIES)

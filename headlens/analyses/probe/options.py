@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from headlens import shared_options
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.models.model_options import ModelOptions
-from headlens.options import CORPUS, DEMO, STATISTICS, TRAINING, CommandOptions, option
+from headlens.options import CORPUS, DEMO, FEWEST_REPLICATES, STATISTICS, TRAINING, CommandOptions, option
 from headlens.shared_options import OutputOptions
-from headlens.statistics.bootstrap import FEWEST_REPLICATES
 
 
 @dataclass(frozen=True)
